@@ -9,8 +9,9 @@ it were alone. If one of them fails, the statement fails, and all of them are se
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from itertools import pairwise
 
 from sparkwap.catalog import Identifier
@@ -56,8 +57,30 @@ _ELSEWHERE = frozenset({"global_temp", "spark_catalog", FILES, ANY_RELATION[0]})
 """First parts of names that stand for what is in no catalog of the lake."""
 
 
-def statement(queries: Sequence[str]) -> str:
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A query of a known form.
+
+    Attributes:
+        relation: The table, as the query names it.
+        count: An aggregate over all its rows; 0 if and only if the query has no row.
+        key: The column of `unique`; None for other tests.
+        condition: The tokens of what fails a row; empty for `unique`.
+    """
+
+    relation: str
+    count: str
+    key: str | None = None
+    condition: tuple[Token, ...] = ()
+
+
+def statement(queries: Sequence[str], added: Mapping[int, str] | None = None) -> str:
     """Return one statement that counts the rows of queries.
+
+    Args:
+        queries: The queries.
+        added: The tables with the rows that were added since a query had no row, by the index of
+            the query, which has a known form.
 
     Returns:
         SQL whose rows are `at`, the index of a query as text, and `found`, the number of its rows.
@@ -70,27 +93,35 @@ def statement(queries: Sequence[str]) -> str:
         # Spark writes numbers into the code that it compiles, but no texts: tables with the same
         # tests share their compiled code.
         at = f"'{number}' as at"
-        relation, count = _count(query) or ("", "")
-        if count:
-            counts.setdefault(relation, []).append(f"struct({at}, {count} as found)")
-        else:
+        form, new = form_of(query), (added or {}).get(number)
+        if form is None:
             parts.append(f"select {at}, count(*) as found from (\n{query}\n) as audited")
+        elif form.key is not None and new is not None:
+            parts.append(
+                f"select {at}, count(*) as found from (select 1 from {form.relation} where "
+                f"{form.key} in (select {form.key} from {new}) group by {form.key} "
+                "having count(*) > 1) as audited"
+            )
+        else:
+            pair = f"struct({at}, {form.count} as found)"
+            counts.setdefault(new or form.relation, []).append(pair)
     for relation, pairs in counts.items():
         parts.append(f"select inline(array({', '.join(pairs)})) from {relation}")
     return "\nunion all\n".join(parts)
 
 
-def _count(query: str) -> tuple[str, str] | None:
-    """Return the table of a query and an aggregate over all its rows; None for an unknown form."""
-    found = list(tokens(query))
+def form_of(query: str) -> Form | None:
+    """Return the form of a query; None if it is not known."""
+    found = tuple(tokens(query))
     text = " ".join(token.text for token in found)
     if unique := _UNIQUE.fullmatch(text):
         key = unique["key"]
-        return unique["relation"], f"count({key}) - count(distinct {key})"
+        return Form(unique["relation"], f"count({key}) - count(distinct {key})", key)
     if accepted := _ACCEPTED.fullmatch(text):
         key, values = accepted["key"], accepted["values"]
+        count = f"count_if({key} not in ({values}))"
         known = _are_literals(values)
-        return (accepted["relation"], f"count_if({key} not in ({values}))") if known else None
+        return Form(accepted["relation"], count, None, tuple(tokens(key))) if known else None
     rows = _ROWS.fullmatch(text)
     if rows is None:
         return None
@@ -99,7 +130,7 @@ def _count(query: str) -> tuple[str, str] | None:
     if any(token.text.lower() in _CLAUSES or token.kind == "unclosed" for token in condition):
         return None
     written = query[condition[0].start : condition[-1].end]
-    return rows["relation"], f"count_if(\n{written}\n)"
+    return Form(rows["relation"], f"count_if(\n{written}\n)", None, condition)
 
 
 def _are_literals(values: str) -> bool:

@@ -30,6 +30,7 @@ class DeleteFile:
         target: The only data file whose rows it deletes; None if there may be several.
         equality: Whether it identifies rows by their values instead of their positions.
         sequence: Its data sequence number.
+        rows: The number of rows that it deletes.
     """
 
     path: str
@@ -37,6 +38,7 @@ class DeleteFile:
     target: str | None = None
     equality: bool = False
     sequence: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,7 +243,10 @@ def _delete(file: Mapping[str, Any], sequence: int) -> DeleteFile:
     target = file.get("referenced_data_file")
     if target is None and not equality:
         target = _only_path(file)
-    return DeleteFile(file["file_path"], file.get("content_offset"), target, equality, sequence)
+    rows = int(file["record_count"])
+    return DeleteFile(
+        file["file_path"], file.get("content_offset"), target, equality, sequence, rows
+    )
 
 
 def _only_path(file: Mapping[str, Any]) -> str | None:

@@ -99,7 +99,11 @@ def test_a_missing_manifest_list_cannot_be_read(bench: Bench, changed: Identifie
         assert Snapshot(bench.lake.store, known.document, old).manifests
 
 
-PATHS = {"file_path": "d.parquet", "content": DataFileContent.POSITION_DELETES.value}
+PATHS = {
+    "file_path": "d.parquet",
+    "content": DataFileContent.POSITION_DELETES.value,
+    "record_count": 3,
+}
 
 
 def bounds(lower: bytes, upper: bytes) -> dict[str, Any]:
@@ -112,14 +116,17 @@ def bounds(lower: bytes, upper: bytes) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ({"referenced_data_file": "a", "content_offset": 4}, DeleteFile("d.parquet", 4, "a")),
-        (bounds(b"a", b"a"), DeleteFile("d.parquet", None, "a")),
-        (bounds(b"a", b"b"), DeleteFile("d.parquet")),
-        ({}, DeleteFile("d.parquet")),
-        ({"lower_bounds": None, "upper_bounds": None}, DeleteFile("d.parquet")),
+        (
+            {"referenced_data_file": "a", "content_offset": 4},
+            DeleteFile("d.parquet", 4, "a", rows=3),
+        ),
+        (bounds(b"a", b"a"), DeleteFile("d.parquet", None, "a", rows=3)),
+        (bounds(b"a", b"b"), DeleteFile("d.parquet", rows=3)),
+        ({}, DeleteFile("d.parquet", rows=3)),
+        ({"lower_bounds": None, "upper_bounds": None}, DeleteFile("d.parquet", rows=3)),
         (
             {"content": DataFileContent.EQUALITY_DELETES.value, **bounds(b"a", b"a")},
-            DeleteFile("d.parquet", equality=True),
+            DeleteFile("d.parquet", equality=True, rows=3),
         ),
     ],
 )

@@ -1,0 +1,141 @@
+"""Decides from which files a test that has passed before can be answered again. Pure.
+
+A test of single rows that has passed on a state passes on a later state if no added row fails it.
+`unique` passes if no key of an added row occurs twice. A later state is one that grew from the
+earlier one: a data file never changes, and its deletes only become more. So only rows of data files
+that the earlier state did not have can be new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.file_plan import DeleteFile, StateFiles
+from sparkwap.core.sqllex import Token
+
+_FUNCTIONS = frozenset(
+    """
+    abs ceil ceiling floor round sign mod pmod power sqrt exp greatest least coalesce nullif ifnull
+    nvl nvl2 if isnull isnotnull isnan length char_length character_length octet_length lower upper
+    trim ltrim rtrim btrim substring substr left right concat concat_ws replace startswith endswith
+    contains instr locate position regexp regexp_like rlike split size cardinality array_contains
+    element_at year quarter month day dayofmonth dayofweek hour minute second date_trunc trunc
+    datediff date_add date_sub add_months last_day cast try_cast decimal varchar char numeric
+    like in and or not
+    """.split()  # noqa: SIM905 - a page of one word a line
+)
+"""Functions of Spark whose result follows from their arguments, and types with a size."""
+_METADATA_COLUMNS = frozenset({"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id"})
+"""Columns of Iceberg that are not in the rows; names that begin like them are taken for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """An earlier result of a test: its query had no row.
+
+    Attributes:
+        snapshot: The snapshot of the candidate that it read.
+        whole_at: When all rows of the table were last audited.
+        since: The audits of added rows alone since then.
+    """
+
+    snapshot: int
+    whole_at: datetime
+    since: int
+
+
+def basis(query: str, schema: Mapping[str, Any], settings: Mapping[str, str], version: str) -> str:
+    """Return a digest of all that the answer follows from, besides the rows.
+
+    Args:
+        query: The compiled query.
+        schema: The table's schema, as in its metadata.
+        settings: The settings of the session.
+        version: The versions of Spark and of sparkwap.
+    """
+    known = [query, schema.get("fields"), sorted(settings.items()), version]
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+
+
+def latest(
+    results: Iterable[Passed],
+    document: md.Document,
+    head: int,
+    now: datetime,
+    *,
+    days: float,
+    audits: int,
+) -> Passed | None:
+    """Return the newest earlier result from which the state ``head`` grew; None if there is none.
+
+    Args:
+        results: Earlier results with the same `basis`.
+        document: The table's metadata.
+        head: The snapshot to audit.
+        now: The present time.
+        days: The days after which all rows are audited again.
+        audits: The audits of added rows after which all rows are audited again.
+    """
+    by_snapshot: dict[int, list[Passed]] = {}
+    for one in results:
+        if one.since < audits and now - one.whole_at < timedelta(days=days):
+            by_snapshot.setdefault(one.snapshot, []).append(one)
+    for snapshot in md.ancestors(document, head):
+        if found := by_snapshot.get(int(snapshot["snapshot-id"])):
+            return max(found, key=lambda one: one.whole_at)
+    return None
+
+
+def added_files(before: StateFiles, after: StateFiles) -> frozenset[str] | None:
+    """Return the data files that hold all rows of ``after`` that ``before`` did not have.
+
+    Args:
+        before: The files of a state.
+        after: The files of a state that grew from it.
+
+    Returns:
+        The paths; None if a deleted row may be back, because deletes of a kept file are gone.
+    """
+    old, new = set(before.data), set(after.data)
+    removed = {file.path for file in old - new}
+    gone = set(before.deletes) - set(after.deletes)
+    if any(one.equality or one.target is None for one in gone):
+        return None
+    deleted = _deleted(after.deletes)
+    for target, rows in _deleted(before.deletes).items():
+        # A writer replaces the deletes of a file by larger ones.
+        if target not in removed and deleted[target] < rows:
+            return None
+    return frozenset(file.path for file in new - old)
+
+
+def _deleted(deletes: Iterable[DeleteFile]) -> Counter[str]:
+    """Return the number of deleted rows by data file."""
+    found: Counter[str] = Counter()
+    for one in deletes:
+        if one.target is not None and not one.equality:
+            found[one.target] += one.rows
+    return found
+
+
+def follows_from_the_row(condition: Collection[Token]) -> bool:
+    """Return whether the truth of a condition follows from the values of a row alone.
+
+    Only known functions are allowed: any other one may be the project's own.
+    """
+    found = [*condition]
+    for token, following in zip(found, [*found[1:], None], strict=True):
+        called = following is not None and following.text == "("
+        word = token.text.lower()
+        if called and token.is_name and word not in _FUNCTIONS:
+            return False
+        if token.is_name and token.value.lower().startswith(tuple(_METADATA_COLUMNS)):
+            return False
+    return True
