@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.file_plan import DeleteFile, StateFiles
@@ -32,8 +32,28 @@ _FUNCTIONS = frozenset(
     """.split()  # noqa: SIM905 - a page of one word a line
 )
 """Functions of Spark whose result follows from their arguments, and types with a size."""
-_METADATA_COLUMNS = frozenset({"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id"})
+_METADATA_COLUMNS = (
+    "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated"
+)  # fmt: skip
 """Columns of Iceberg that are not in the rows; names that begin like them are taken for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a shared statement has answered a test.
+
+    Attributes:
+        how: ``alone``: by a statement of its own; ``shared``: from all rows; ``incremental``: from
+            the rows that were added since it passed.
+        basis: See `basis`; None if no later answer can build on this one.
+        whole_at: When all rows of the table were last audited.
+        since: The audits of added rows alone since then.
+    """
+
+    how: Literal["alone", "shared", "incremental"] = "shared"
+    basis: str | None = None
+    whole_at: datetime | None = None
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +71,23 @@ class Passed:
     since: int
 
 
+def passed(rows: Iterable[Mapping[str, Any]], node_id: str, basis: str) -> list[Passed]:
+    """Return the earlier results of a test that a later answer can build on.
+
+    Args:
+        rows: The test's rows in the ledger's ``tests``.
+        node_id: The node of the table that it reads.
+        basis: See `basis`.
+    """
+    found = []
+    for row in rows:
+        token = dict(row["audited"] or ()).get(node_id, "")
+        clean = row["status"] == "pass" and row["failures"] == 0
+        if clean and row["basis"] == basis and row["whole_at"] and token.isdecimal():
+            found.append(Passed(int(token), row["whole_at"], int(row["increments"] or 0)))
+    return found
+
+
 def basis(query: str, schema: Mapping[str, Any], settings: Mapping[str, str], version: str) -> str:
     """Return a digest of all that the answer follows from, besides the rows.
 
@@ -64,33 +101,33 @@ def basis(query: str, schema: Mapping[str, Any], settings: Mapping[str, str], ve
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
-def latest(
-    results: Iterable[Passed],
-    document: md.Document,
-    head: int,
-    now: datetime,
-    *,
-    days: float,
-    audits: int,
-) -> Passed | None:
+def latest(results: Iterable[Passed], document: md.Document, head: int | None) -> Passed | None:
     """Return the newest earlier result from which the state ``head`` grew; None if there is none.
 
     Args:
         results: Earlier results with the same `basis`.
         document: The table's metadata.
         head: The snapshot to audit.
-        now: The present time.
-        days: The days after which all rows are audited again.
-        audits: The audits of added rows after which all rows are audited again.
     """
     by_snapshot: dict[int, list[Passed]] = {}
     for one in results:
-        if one.since < audits and now - one.whole_at < timedelta(days=days):
-            by_snapshot.setdefault(one.snapshot, []).append(one)
+        by_snapshot.setdefault(one.snapshot, []).append(one)
     for snapshot in md.ancestors(document, head):
         if found := by_snapshot.get(int(snapshot["snapshot-id"])):
-            return max(found, key=lambda one: one.whole_at)
+            return max(found, key=lambda one: (one.whole_at, -one.since))
     return None
+
+
+def is_due(base: Passed, now: datetime, days: float, audits: int) -> bool:
+    """Return whether all rows are to be audited again.
+
+    Args:
+        base: The result that an audit of the added rows would build on.
+        now: The present time.
+        days: The most days since all rows were audited.
+        audits: The most audits of added rows since then.
+    """
+    return base.since >= audits or now - base.whole_at >= timedelta(days=days)
 
 
 def added_files(before: StateFiles, after: StateFiles) -> frozenset[str] | None:
@@ -136,6 +173,6 @@ def follows_from_the_row(condition: Collection[Token]) -> bool:
         word = token.text.lower()
         if called and token.is_name and word not in _FUNCTIONS:
             return False
-        if token.is_name and token.value.lower().startswith(tuple(_METADATA_COLUMNS)):
+        if token.is_name and token.value.lower().startswith(_METADATA_COLUMNS):
             return False
     return True

@@ -9,7 +9,7 @@ it were alone. If one of them fails, the statement fails, and all of them are se
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise
@@ -74,22 +74,22 @@ class Form:
     condition: tuple[Token, ...] = ()
 
 
-def statement(queries: Sequence[str], added: Mapping[int, str] | None = None) -> str:
+def statement(queries: Mapping[int, str], added: Mapping[int, str] | None = None) -> str:
     """Return one statement that counts the rows of queries.
 
     Args:
-        queries: The queries.
-        added: The tables with the rows that were added since a query had no row, by the index of
+        queries: The queries, by number.
+        added: The tables with the rows that were added since a query had no row, by the number of
             the query, which has a known form.
 
     Returns:
-        SQL whose rows are `at`, the index of a query as text, and `found`, the number of its rows.
+        SQL whose rows are `at`, the number of a query as text, and `found`, the number of its rows.
         Of dbt's `unique` and `accepted_values`, it is the number of repeated or unknown values; it
         is 0 if and only if the query has no row.
     """
     parts = []
     counts: dict[str, list[str]] = {}
-    for number, query in enumerate(queries):
+    for number, query in queries.items():
         # Spark writes numbers into the code that it compiles, but no texts: tables with the same
         # tests share their compiled code.
         at = f"'{number}' as at"

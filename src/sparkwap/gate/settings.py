@@ -76,6 +76,10 @@ class GateSettings:
             on the duration of the run.
         audits: `fused`: one statement may answer tests that are due together. `single`: each test
             has its own statement.
+        incremental_audits: Whether a test that has passed reads only the rows that were added
+            since, where this is proven to be enough.
+        whole_audit_days: Days after which such a test reads all rows again.
+        whole_audit_every: Audits after which it reads all rows again.
         reads: The reaction if a table that the run only read has moved at the publish: `warn` in
             the summary, `ignore` it, or `strict`: refuse the publish and rebuild.
         sweep: Whether a run sweeps the lake at its end.
@@ -101,6 +105,9 @@ class GateSettings:
     rebuild_wait: float = 2.0
     rebuild_timeout: float | None = None
     audits: AuditMode = "fused"
+    incremental_audits: bool = True
+    whole_audit_days: float = 7
+    whole_audit_every: int = 50
     reads: ReadsMode = "warn"
     sweep: SweepMode = "never"
     sweep_limits: Limits = field(default_factory=Limits)
@@ -116,7 +123,8 @@ class GateSettings:
 
         The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_disabled_tests`,
         `wap_branch`, `wap_tag_retention_days`, `wap_guard`, `wap_writes`, `wap_rebuilds`,
-        `wap_rebuild_wait`, `wap_rebuild_timeout`, `wap_reads`, `wap_audits`, `wap_log`,
+        `wap_rebuild_wait`, `wap_rebuild_timeout`, `wap_reads`, `wap_audits`,
+        `wap_audits_incremental`, `wap_audits_whole_days`, `wap_audits_whole_every`, `wap_log`,
         `wap_alerts`, `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days`,
         `wap_sweep_files_after_days`, `wap_sweep_manifests_after_days`, `wap_varying_vars` and
         `wap_diff_hide`. A missing key, or a key without a value (`wap_branch:`), has its default;
@@ -147,6 +155,11 @@ class GateSettings:
             ),
             rebuild_timeout=reader.read("wap_rebuild_timeout", _seconds, "seconds, 0 for no limit"),
             audits=cast(AuditMode, reader.choice("wap_audits", ("fused", "single"))),
+            incremental_audits=reader.choice("wap_audits_incremental", ("auto", "never")) == "auto",
+            whole_audit_days=reader.days("wap_audits_whole_days", 7),
+            whole_audit_every=_given(
+                reader.read("wap_audits_whole_every", _count, "a whole number"), 50
+            ),
             reads=cast(ReadsMode, reader.choice("wap_reads", ("warn", "ignore", "strict"))),
             sweep=cast(SweepMode, reader.choice("wap_sweep", ("never", "end_of_run"))),
             sweep_limits=Limits(

@@ -90,6 +90,14 @@ class Ledger(JournalTable):
         ]
         return {row["test_id"]: row for row in latest(counted, "test_id", "executed_at")}
 
+    def results_of(self, test_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows of tests that later answers may build on, by test."""
+        wanted = ex.And(ex.In("test_id", set(test_ids)), ex.NotNull("basis"))
+        found: dict[str, list[dict[str, Any]]] = {}
+        for row in self.read("tests", wanted) if test_ids else ():
+            found.setdefault(str(row["test_id"]), []).append(row)
+        return found
+
     def tests_of(self, nodes: Mapping[str, Identifier]) -> list[dict[str, Any]]:
         """Return the latest rows of the tests that audited the last published candidates of nodes.
 

@@ -80,6 +80,9 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "sql": _TEXT,
             "given": pa.map_(_TEXT, _TEXT),
             "named": pa.list_(_TEXT),
+            "basis": _TEXT,
+            "whole_at": _TIME,
+            "increments": _ID,
         }
     ),
     "acceptances": pa.schema(
@@ -219,7 +222,12 @@ Tests:
     tests.inputs: A token of each variable (command line or environment) that the test uses.
     tests.given: A token of each variable that the command was given.
     tests.code, tests.sql: Tokens of the test's code and of its query.
-    tests.answered: ``alone``, or ``shared`` for a test that a shared statement has answered.
+    tests.answered: ``alone``; ``shared`` for a test that a shared statement has answered, and
+        ``incremental`` if that has read only the rows that were added since the test passed.
+    tests.basis: a digest of what the answer follows from besides the rows; null if no later
+        answer can build on it.
+    tests.whole_at: when all rows of the table were last audited, and tests.increments: how often
+        only added rows were audited since.
     acceptances: People have accepted up to ``failures`` failing rows of a test, on any branch
         before ``until``, or on this branch until it is published or discarded. An acceptance is
         valid only while the nodes of ``tables`` have these tables.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from sparkwap.audits.incremental import Answer
 from sparkwap.catalog import Candidate, Identifier
 from sparkwap.core import names
 from sparkwap.gate.facts import AuditTest, BuiltNode, TestResult, TestRule
@@ -47,7 +48,7 @@ class ClosingFacts:
         built_on: The candidates that each node was built on: node to token.
         begun: Ids of the nodes that this run has begun to build.
         continued: Ids of the nodes that have added rows to a candidate of an earlier run.
-        shared: Ids of the tests that shared statements have answered.
+        shared: The tests that shared statements have answered, and how.
         named: The relations that the statements of the nodes and tests of this run have named; None
             if it may be any.
         reads: What nodes and tests of this run and of earlier runs have read from `main`, by node
@@ -71,7 +72,7 @@ class ClosingFacts:
     built_on: Mapping[str, Mapping[str, str]]
     begun: frozenset[str]
     continued: frozenset[str]
-    shared: frozenset[str]
+    shared: Mapping[str, Answer]
     reads: Mapping[str, Mapping[str, str]]
     named: Mapping[str, list[str] | None]
     seconds: Mapping[str, float | None]
@@ -180,7 +181,7 @@ class Gathering:
             built_on=built_on,
             begun=frozenset(self.trail.begun),
             continued=frozenset(self.trail.continued),
-            shared=frozenset(self.trail.shared),
+            shared=dict(self.trail.shared),
             reads={key: dict(row.get("reads") or {}) for key, row in rows} | self.trail.reads,
             named={
                 key: by_name.named(key)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from sparkwap.audits.incremental import Answer
 from sparkwap.catalog import Difference, LedgerRows
 from sparkwap.gate.facts import LEFTOVER, MOVED, NOT_RUN, BuiltNode, TestResult
 from sparkwap.gate.verdicts import Decision
@@ -85,6 +86,8 @@ class Rows:
 
     def _tests(self, now: datetime) -> list[dict[str, Any]]:
         by_id = {test.test_id: test for test in self.facts.tests}
+        shared = self.facts.shared
+        alone = Answer("alone")
         return [
             {
                 "run_id": self.run.run_id,
@@ -101,7 +104,10 @@ class Rows:
                 "named": self.facts.named.get(one.test_id),
                 "finding": one.finding,
                 "seconds": self.facts.seconds.get(one.test_id),
-                "answered": "shared" if one.test_id in self.facts.shared else "alone",
+                "answered": shared.get(one.test_id, alone).how,
+                "basis": shared.get(one.test_id, alone).basis,
+                "whole_at": shared.get(one.test_id, alone).whole_at,
+                "increments": shared.get(one.test_id, alone).since,
                 "inputs": one.rule.inputs if one.rule else None,
                 "code": one.rule.code if one.rule else None,
                 "sql": one.rule.sql if one.rule else None,

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from sparkwap.audits.incremental import Answer
 from sparkwap.catalog import Candidate, Identifier
 from sparkwap.catalog.files import plain_location
 from sparkwap.core import names
@@ -64,11 +65,11 @@ class Trail:
         candidates_at_build: The candidates that were on the branch when a node was built, by node.
         naming: The relations that the statements of a node or test have named.
         reads: What a node or test has read from ``main``: name to token.
-        shared: The tests that shared statements have answered.
+        shared: The tests that shared statements have answered, and how.
     """
 
     def __init__(self) -> None:
-        self.shared: set[str] = set()
+        self.shared: dict[str, Answer] = {}
         self.begun: dict[str, int] = {}
         self.continued: set[str] = set()
         self.candidates_at_build: dict[str, dict[str, str]] = {}

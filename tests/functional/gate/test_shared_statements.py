@@ -347,7 +347,7 @@ def test_on_spark_a_statement_knows_which_queries_have_no_row(
     # A range and an expression have a number.
     names = [name for name in QUERIES if kind != "string" or "a range" not in name]
     queries = [QUERIES[name].replace("from t", f"from {table}") for name in names]
-    scans = statement(queries).count("select inline(array(")
+    scans = statement(dict(enumerate(queries))).count("select inline(array(")
     assert scans == (0 if table == "t" else 1)
     chance = random.Random(7)
     seen = set()
@@ -362,7 +362,7 @@ def test_on_spark_a_statement_knows_which_queries_have_no_row(
         union = "\nunion all\n".join(rows)
         of_all = "global" if "." in table else ""
         spark.run(f"create or replace {of_all} temporary view t as select * from ({union}){empty}")
-        found = dict(spark.rows(statement(queries)))
+        found = dict(spark.rows(statement(dict(enumerate(queries)))))
         alone = (spark.rows(f"select count(*) from (\n{sql}\n) as test") for sql in queries)
         expected = {str(at): count for at, ((count,),) in enumerate(alone)}
         assert {at for at in found if not found[at]} == {

@@ -83,8 +83,12 @@ NOT_NULLS = [
 ]
 
 
+def sent(*queries: str) -> str:
+    return statement(dict(enumerate(queries)))
+
+
 def test_rows_without_a_value_are_counted_in_one_scan_of_their_table() -> None:
-    sql = statement([NULLS[0], NULLS[2].replace("id", "other"), "select * from s.t where id > 9"])
+    sql = sent(NULLS[0], NULLS[2].replace("id", "other"), "select * from s.t where id > 9")
     assert sql.lower().replace(" . ", ".").count(" from s.t") == 1
     assert "struct('0' as at, count_if(\nid is null\n) as found), struct('1' as at" in sql
     assert "struct('2' as at, count_if(\nid > 9\n) as found)" in sql
@@ -92,19 +96,19 @@ def test_rows_without_a_value_are_counted_in_one_scan_of_their_table() -> None:
 
 @pytest.mark.parametrize("sql", NULLS)
 def test_the_spellings_of_rows_without_a_value(sql: str) -> None:
-    assert "count_if" in statement([sql])
+    assert "count_if" in sent(sql)
 
 
 @pytest.mark.parametrize("sql", KNOWN)
 def test_the_forms_that_one_scan_answers(sql: str) -> None:
-    found = statement([sql])
+    found = sent(sql)
     assert found.startswith(f"select inline(array(struct('0' as at, {KNOWN[sql]}")
     assert found.endswith("from s . t")
 
 
 @pytest.mark.parametrize("sql", [*NOT_NULLS, *OTHERS])
 def test_every_other_query_is_counted_as_it_is_written(sql: str) -> None:
-    assert statement([sql]) == f"select '0' as at, count(*) as found from (\n{sql}\n) as audited"
+    assert sent(sql) == f"select '0' as at, count(*) as found from (\n{sql}\n) as audited"
 
 
 def test_each_query_has_its_number() -> None:
@@ -112,7 +116,7 @@ def test_each_query_has_its_number() -> None:
     lake.execute("create table t (id, other, s)")
     lake.execute("insert into t values (1, 1, 'a'), (1, null, 'c'), (null, 2, 'b')")
     queries = list(QUERIES.values())
-    found = dict(lake.execute(statement(queries)).fetchall())
+    found = dict(lake.execute(sent(*queries)).fetchall())
     alone = [lake.execute(f"select count(*) from ({sql}\n)").fetchone()[0] for sql in queries]
     assert [found[str(at)] for at in range(len(queries))] == alone
     assert 0 in alone

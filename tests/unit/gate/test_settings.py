@@ -125,8 +125,8 @@ def test_an_unknown_key_gets_a_suggestion_or_the_list() -> None:
         {"wap_publsh": "run"}
     )
     assert (
-        "wap_xyzzy: there is no such setting; legal: wap_alerts, wap_audits, wap_branch, "
-        "wap_diff_hide, wap_disabled_tests" in errors_of({"wap_xyzzy": 1})
+        "wap_xyzzy: there is no such setting; legal: wap_alerts, wap_audits, "
+        "wap_audits_incremental, wap_audits_whole_days" in errors_of({"wap_xyzzy": 1})
     )
 
 

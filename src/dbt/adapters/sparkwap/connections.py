@@ -133,6 +133,10 @@ class SparkWapConnectionManager(SparkConnectionManager):
             cursor.execute(statement)
             return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
 
+    def end_session_later(self) -> None:
+        """Let no later node use the session of this thread."""
+        self.get_thread_connection().handle.end_later()
+
     def open_sql(self, settings: Mapping[str, str]) -> SparkConnectionWrapper:
         """Open a session for SQL with these settings."""
         creds = self.credentials

@@ -233,8 +233,12 @@ class RunHooks:
 def _shared(run: Run, results: Sequence[Any]) -> str | None:
     """Return a line about the tests that shared statements have answered; None if none."""
     tests = sum(str(result.node.resource_type) == "test" for result in results)
-    shared = len(run.trail.shared)
-    return f"Shared statements answered {shared:,} of {tests:,} tests." if shared else None
+    shared = run.trail.shared.values()
+    added = sum(one.how == "incremental" for one in shared)
+    if not shared:
+        return None
+    line = f"Shared statements answered {len(shared):,} of {tests:,} tests"
+    return f"{line}, {added:,} of them from the added rows alone." if added else f"{line}."
 
 
 def _not_closed(error: Exception, branch: str) -> str:

@@ -178,6 +178,10 @@ class PooledHandle(SparkConnectionWrapper):
         """Whether statements have changed the session since it was borrowed."""
         return bool(self._undo) or self._connect is not None
 
+    def end_later(self) -> None:
+        """Close the session, instead of returning it to the pool."""
+        self._undo.append(END_SESSION)
+
     # -- Spark Connect ---------------------------------------------------------------------------
 
     def connect_session(self) -> GuardedSession:

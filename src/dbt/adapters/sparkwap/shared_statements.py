@@ -26,9 +26,11 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.utils.dict import deep_map_render
 
 from dbt.adapters.sparkwap.command_run import CommandRun
+from dbt.adapters.sparkwap.increments import IncrementFinder, Increments, Question
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.sessions import logger
 from dbt.adapters.sparkwap.statements import StatementGuard
+from sparkwap.audits.incremental import Answer
 from sparkwap.audits.shared_statement import is_enclosed, is_volatile, may_read_others, statement
 from sparkwap.core.names import folded
 
@@ -66,13 +68,13 @@ class _Member:
         test_id: The test.
         query: Its query.
         read: The state of the tables that it reads, before the statement is sent.
-        proven: Whether the statement has proven it.
+        proven: How the statement has proven it; None if it has not.
     """
 
     test_id: str
     query: str
     read: Mapping[Identifier, tuple[str, str]]
-    proven: Future[bool] = field(default_factory=Future)
+    proven: Future[Answer | None] = field(default_factory=Future)
 
 
 class _CopiedVar:
@@ -111,6 +113,7 @@ class SharedStatements:
         self._begun: set[str] = set()
         self._contexts: dict[str, dict[str, Any]] = {}
         self._templates: dict[tuple[str, bool], Any] = {}
+        self._increments = IncrementFinder(runs.command)
 
     @available.parse(lambda *a, **k: None)
     def share(self, test: Mapping[str, Any], query: str, sql: str) -> None:
@@ -134,7 +137,8 @@ class SharedStatements:
             # As if it were sent now: through the guard, and on the trail of the test.
             self._statements.check(query)
         member = self._settled_member(run, test_id, None if alone else query)
-        if member is None or not member.proven.result() or member.query != query:
+        answer = member.proven.result() if member else None
+        if member is None or answer is None or member.query != query:
             return
         try:
             node = self._node(test_id)
@@ -144,7 +148,7 @@ class SharedStatements:
             logger.debug(f"{test_id} runs alone: {error}")
             return
         if unchanged:
-            self._answer.sql, self._answer.test_id = sql.strip(), test_id
+            self._answer.sql, self._answer.of = sql.strip(), (test_id, answer)
 
     def answer(self, sql: str) -> Any:
         """Return the result of a test's statement if `share` has its answer; None to send it."""
@@ -152,8 +156,9 @@ class SharedStatements:
         run = self._runs.active
         if expected is None or run is None or sql.strip() != expected:
             return None
-        logger.debug(f"{self._answer.test_id} is answered by a shared statement")
-        run.trail.shared.add(self._answer.test_id)
+        test_id, answer = self._answer.of
+        logger.debug(f"{test_id} is answered by a shared statement")
+        run.trail.shared[test_id] = answer
         return table_from_rows([[0, False, False]], ["failures", "should_warn", "should_error"])
 
     def _is_session_changed(self) -> bool:
@@ -384,28 +389,60 @@ class SharedStatements:
         finally:
             for member in batch:
                 if not member.proven.done():
-                    member.proven.set_result(False)
+                    member.proven.set_result(None)
 
     def _settle(self, batch: list[_Member]) -> bool:
         """Send one statement; return whether Spark has answered it."""
         logger.debug(f"{batch[0].test_id} sends a shared statement of {len(batch)} tests")
         try:
-            connections = self._command.connections
-            with self._statements.own():
-                # The session is restored when the test returns it.
-                for setting in _INTERPRETED if self._are_small(batch) else ():
-                    connections.rows_of(f"set {setting}")
-                rows = connections.rows_of(statement([one.query for one in batch]))
+            found, increments = self._counts(batch)
         except Exception as error:
             # Each test runs alone and reports its own error.
             logger.debug(f"a shared statement of {len(batch)} tests failed: {error}")
             return False
-        found = {int(at): int(count) for at, count in rows}
         for at, member in enumerate(batch):
-            member.proven.set_result(found.get(at) == 0)
+            added = found.get(len(batch) + at)
+            if at in increments.checked and added == 0 != found[at]:
+                member.proven.set_exception(_missed(member, *increments.checked[at][1:]))
+            else:
+                member.proven.set_result(increments.answers[at] if found.get(at) == 0 else None)
         return True
+
+    def _counts(self, batch: list[_Member]) -> tuple[dict[int, int], Increments]:
+        """Send the statement of a batch; return the rows of each query, and how it is answered.
+
+        Behind them come the rows that the tests of `checked` find among the added ones.
+        """
+        connections, queries = self._command.connections, [one.query for one in batch]
+        with self._statements.own():
+            if self._are_small(batch):
+                # The session is restored when the test returns it.
+                for setting in _INTERPRETED:
+                    connections.rows_of(f"set {setting}")
+                increments = Increments([Answer() for _ in batch])
+            else:
+                questions = [Question(one.test_id, one.query, one.read) for one in batch]
+                increments = self._increments.find(self._runs.active, questions)
+            try:
+                checked = {len(batch) + at: one[0] for at, one in increments.checked.items()}
+                numbered = dict(enumerate(queries)) | {
+                    at: queries[at - len(batch)] for at in checked
+                }
+                rows = connections.rows_of(statement(numbered, increments.added | checked))
+            finally:
+                increments.remove()
+        return {int(at): int(count) for at, count in rows}, increments
 
     def _are_small(self, batch: list[_Member]) -> bool:
         """Return whether the tables of a batch have few rows together."""
         locations = {location for one in batch for _, location in one.read.values()}
         return sum(map(self._command.lake.most_rows, locations)) <= SMALL_ROWS
+
+
+def _missed(member: _Member, base: int, head: int) -> DbtRuntimeError:
+    return DbtRuntimeError(
+        f"The audit of added rows is wrong for {member.test_id}: it passed on snapshot {base}, no "
+        f"row that was added since fails it, but rows of snapshot {head} do. This is a fault of "
+        "sparkwap, or of a writer that brings deleted rows back. The table is not published. Audit "
+        "all rows with the variable wap_audits_incremental: never"
+    )

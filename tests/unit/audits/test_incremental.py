@@ -1,0 +1,244 @@
+"""Which earlier results an audit may build on, and which files it then reads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from helpers.bench import Bench
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sparkwap.audits.incremental import (
+    Passed,
+    added_files,
+    basis,
+    follows_from_the_row,
+    is_due,
+    latest,
+    passed,
+)
+from sparkwap.audits.shared_statement import form_of
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.file_plan import DataFile, DeleteFile, StateFiles
+from sparkwap.catalog.snapshot_files import Snapshot
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+def data(*paths: str) -> tuple[DataFile, ...]:
+    return tuple(map(DataFile, paths))
+
+
+def vector(target: str, rows: int, file: str = "v") -> DeleteFile:
+    return DeleteFile(f"{file}{rows}", 4, target, rows=rows)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ((data("a"), ()), (data("a", "b"), ()), {"b"}),
+        ((data("a", "b"), ()), (data("b"), ()), set()),
+        ((data("a"), ()), (data("a"), (vector("a", 2),)), set()),
+        # Another deletion vector takes the place of a smaller one.
+        ((data("a"), (vector("a", 2),)), (data("a", "b"), (vector("a", 3),)), {"b"}),
+        # Rows are back.
+        ((data("a"), (vector("a", 2),)), (data("a"), ()), None),
+        ((data("a"), (vector("a", 2),)), (data("a"), (vector("a", 1),)), None),
+        # The file that had the deletes is gone.
+        ((data("a"), (vector("a", 2),)), (data("b"), ()), {"b"}),
+        # The data file is in a manifest of both states, which is left out.
+        (((), (vector("a", 2),)), ((), (vector("a", 1),)), None),
+        (((), (vector("a", 2),)), (data("b"), (vector("a", 2, "w"),)), {"b"}),
+        # Deletes that may apply to any file.
+        ((data("a"), (DeleteFile("d", rows=1),)), (data("a"), ()), None),
+        ((data("a"), (DeleteFile("d", equality=True, rows=1),)), (data("a"), ()), None),
+        ((data("a"), ()), (data("a", "b"), (DeleteFile("d", equality=True, rows=1),)), {"b"}),
+        # The same path with another sequence number.
+        (((DataFile("a", 1),), ()), ((DataFile("a", 2),), ()), {"a"}),
+    ],
+)
+def test_the_files_that_may_have_new_rows(
+    before: tuple[Any, Any], after: tuple[Any, Any], expected: set[str] | None
+) -> None:
+    assert added_files(StateFiles(*before), StateFiles(*after)) == expected
+
+
+def document(*parents: tuple[int, int | None]) -> md.Document:
+    return {"snapshots": [{"snapshot-id": one, "parent-snapshot-id": of} for one, of in parents]}
+
+
+GREW = document((1, None), (2, 1), (3, 2), (9, 1))
+
+
+@pytest.mark.parametrize(
+    ("results", "head", "expected"),
+    [
+        ({1, 2}, 3, 2),
+        ({3}, 3, 3),
+        # A rollback: 9 did not grow from 2.
+        ({2}, 9, None),
+        ({1, 2}, 9, 1),
+        (set(), 3, None),
+    ],
+)
+def test_the_newest_result_of_what_the_state_grew_from_counts(
+    results: set[int], head: int, expected: int | None
+) -> None:
+    found = latest([Passed(one, NOW, 0) for one in results], GREW, head)
+    assert (found.snapshot if found else None) == expected
+
+
+def test_behind_an_expired_snapshot_nothing_is_known() -> None:
+    found = document((1, None), (3, 2))
+    assert latest([Passed(1, NOW, 0)], found, 3) is None
+
+
+@pytest.mark.parametrize(
+    ("age", "since", "counts"),
+    [(timedelta(days=6), 49, True), (timedelta(days=7), 0, False), (timedelta(0), 50, False)],
+)
+def test_now_and_then_all_rows_are_read(age: timedelta, since: int, counts: bool) -> None:
+    assert is_due(Passed(2, NOW - age, since), NOW, 7, 50) is not counts
+
+
+def test_only_clean_results_of_the_same_basis_count() -> None:
+    row = {
+        "audited": [("model.t", "7")],
+        "status": "pass",
+        "failures": 0,
+        "basis": "x",
+        "whole_at": NOW,
+        "increments": 3,
+    }
+    assert passed([row], "model.t", "x") == [Passed(7, NOW, 3)]
+    for change in (
+        {"status": "warn"},
+        {"failures": 1},
+        {"failures": None},
+        {"basis": "y"},
+        {"basis": None},
+        {"whole_at": None},
+        # A candidate in a side schema.
+        {"audited": [("model.t", "s3://lake/t/1.metadata.json")]},
+        {"audited": [("model.other", "7")]},
+        {"audited": None},
+    ):
+        assert passed([{**row, **change}], "model.t", "x") == []
+
+
+def test_the_basis_is_all_that_an_answer_follows_from() -> None:
+    schema = {"fields": [{"id": 1, "name": "id", "type": "long"}]}
+    known = basis("select 1", schema, {"a": "b"}, "4.1")
+    assert known == basis("select 1", {**schema, "schema-id": 3}, {"a": "b"}, "4.1")
+    other = {"fields": [{"id": 2, "name": "id", "type": "long"}]}
+    assert (
+        len(
+            {
+                known,
+                basis("select 2", schema, {"a": "b"}, "4.1"),
+                basis("select 1", other, {"a": "b"}, "4.1"),
+                basis("select 1", schema, {"a": "c"}, "4.1"),
+                basis("select 1", schema, {"a": "b"}, "4.2"),
+            }
+        )
+        == 5
+    )
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("id is null", True),
+        ("not (x between 1 and 2)", True),
+        ("lower(trim(code)) not in ('a', 'b')", True),
+        ("cast(x as decimal(9, 2)) < 0 or length(`my col`) > 3", True),
+        ("coalesce(x, 0) < 0 and case when x = 1 then y else z end > 2", True),
+        ("my_udf(x) > 0", False),
+        ("s.my_udf(x) > 0", False),
+        ("`lower2`(x) > 0", False),
+        ("now() > at", False),
+        ("exists(array(1), x -> x > 0)", False),
+        ("_file like 'a%'", False),
+        ("_pos > 3", False),
+        ("`_last_updated_sequence_number` > 3", False),
+    ],
+)
+def test_conditions_of_known_functions(condition: str, expected: bool) -> None:
+    form = form_of(f"select * from s.t where {condition}")
+    assert form is not None
+    assert follows_from_the_row(form.condition) is expected
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["append", "delete", "overwrite", "rollback"]),
+        st.lists(st.integers(-2, 9), min_size=1, max_size=4),
+    ),
+    min_size=2,
+    max_size=6,
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_added_rows_answer_as_all_rows(bench: Bench, steps: list[tuple[str, list[int]]]) -> None:
+    identifier = bench.table(f"t{id(steps)}")
+    states: list[tuple[int, list[int]]] = []
+    for what, ids in steps:
+        _apply(bench, identifier, what, ids, states)
+        table = bench.lake.catalog.load_table(identifier)
+        if (now := table.current_snapshot()) is not None:
+            states.append((now.snapshot_id, table.scan().to_arrow()["id"].to_pylist()))
+    row = bench.lake.store.backend.get(identifier)
+    assert row is not None
+    found = bench.lake.store.load(row.location)
+    for at, (head, rows) in enumerate(states):
+        clean = [Passed(one, NOW, 0) for one, ids in states[: at + 1] if min(ids, default=0) >= 0]
+        base = latest(clean, found, head)
+        if base is None:
+            continue
+        old, new = (
+            Snapshot(bench.lake.store, found, md.snapshot(found, one) or {})
+            for one in (base.snapshot, head)
+        )
+        common = {m.path for m in old.manifests} & {m.path for m in new.manifests}
+        paths = added_files(old.files(common), new.files(common))
+        assert paths is not None
+        scanned = bench.lake.catalog.load_table(identifier).scan(snapshot_id=head)
+        added = [
+            value
+            for task in scanned.plan_files()
+            if task.file.file_path in paths
+            for value in _values(task.file.file_path)
+        ]
+        assert (min(added, default=0) < 0) == (min(rows, default=0) < 0)
+
+
+def _values(path: str) -> list[int]:
+    import pyarrow.parquet as pq
+
+    values: list[int] = pq.read_table(path.removeprefix("file://"))["id"].to_pylist()
+    return values
+
+
+def _apply(
+    bench: Bench,
+    identifier: tuple[str, str],
+    what: str,
+    ids: list[int],
+    states: list[tuple[int, list[int]]],
+) -> None:
+    from helpers.bench import values
+
+    table = bench.lake.catalog.load_table(identifier)
+    if what == "append":
+        table.append(values(*ids))
+    elif what == "delete" and table.current_snapshot():
+        table.delete(f"id in ({', '.join(map(str, ids))})")
+    elif what == "overwrite":
+        table.overwrite(values(*ids))
+    elif what == "rollback" and states:
+        with table.manage_snapshots() as refs:
+            refs.rollback_to_snapshot(states[0][0])
