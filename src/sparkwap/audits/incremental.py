@@ -11,13 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.file_plan import DeleteFile, StateFiles
+from sparkwap.catalog.sparksql import current_schema
 from sparkwap.core.sqllex import Token
 
 _FUNCTIONS = frozenset(
@@ -48,12 +49,14 @@ class Answer:
         basis: See `basis`; None if no later answer can build on this one.
         whole_at: When all rows of the table were last audited.
         since: The audits of added rows alone since then.
+        snapshot: The snapshot that the statement has read.
     """
 
     how: Literal["alone", "shared", "incremental"] = "shared"
     basis: str | None = None
     whole_at: datetime | None = None
     since: int = 0
+    snapshot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +91,17 @@ def passed(rows: Iterable[Mapping[str, Any]], node_id: str, basis: str) -> list[
     return found
 
 
-def basis(query: str, schema: Mapping[str, Any], settings: Mapping[str, str], version: str) -> str:
+def basis(query: str, document: md.Document, session: Iterable[Sequence[Any]]) -> str:
     """Return a digest of all that the answer follows from, besides the rows.
 
     Args:
         query: The compiled query.
-        schema: The table's schema, as in its metadata.
-        settings: The settings of the session.
-        version: The versions of Spark and of sparkwap.
+        document: The table's metadata; its columns count, and how files without ids are read.
+        session: The settings of the session, the versions, the time zone, the user.
     """
-    known = [query, schema.get("fields"), sorted(settings.items()), version]
+    mapping = md.properties_of(document).get("schema.name-mapping.default")
+    fields = current_schema(document).get("fields")
+    known = [query, fields, mapping, sorted(map(list, session))]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
@@ -142,14 +146,14 @@ def added_files(before: StateFiles, after: StateFiles) -> frozenset[str] | None:
     """
     old, new = set(before.data), set(after.data)
     removed = {file.path for file in old - new}
-    gone = set(before.deletes) - set(after.deletes)
-    if any(one.equality or one.target is None for one in gone):
+    gone = {one for one in set(before.deletes) - set(after.deletes) if one.target not in removed}
+    # Only a deletion vector has all rows that its predecessors have.
+    vectors = {one.target for one in after.deletes if one.offset is not None}
+    if any(one.equality or one.target is None or one.target not in vectors for one in gone):
         return None
-    deleted = _deleted(after.deletes)
-    for target, rows in _deleted(before.deletes).items():
-        # A writer replaces the deletes of a file by larger ones.
-        if target not in removed and deleted[target] < rows:
-            return None
+    deleted, before_that = _deleted(after.deletes), _deleted(before.deletes)
+    if any(deleted[target] < before_that[target] for target in before_that.keys() - removed):
+        return None
     return frozenset(file.path for file in new - old)
 
 
@@ -162,17 +166,25 @@ def _deleted(deletes: Iterable[DeleteFile]) -> Counter[str]:
     return found
 
 
-def follows_from_the_row(condition: Collection[Token]) -> bool:
+def follows_from_the_row(condition: Sequence[Token]) -> bool:
     """Return whether the truth of a condition follows from the values of a row alone.
 
-    Only known functions are allowed: any other one may be the project's own.
+    Only known functions are allowed: any other one may be the project's own. Names with dots are
+    not, because what they mean depends on the name of the table.
     """
-    found = [*condition]
-    for token, following in zip(found, [*found[1:], None], strict=True):
-        called = following is not None and following.text == "("
-        word = token.text.lower()
-        if called and token.is_name and word not in _FUNCTIONS:
+    for before, token, after in zip(
+        [None, *condition], condition, [*condition[1:], None], strict=False
+    ):
+        called = after is not None and after.text == "("
+        if token.kind == "string" and token.text.startswith('"'):
             return False
-        if token.is_name and token.value.lower().startswith(_METADATA_COLUMNS):
+        if token.text == "." and before is not None and not before.text.isdecimal():
+            return False
+        if not token.is_name:
+            continue
+        word = token.value.lower()
+        if word == "user" or word.startswith(_METADATA_COLUMNS):
+            return False
+        if called and (token.kind == "quoted" or word not in _FUNCTIONS):
             return False
     return True

@@ -65,13 +65,18 @@ class Form:
         relation: The table, as the query names it.
         count: An aggregate over all its rows; 0 if and only if the query has no row.
         key: The column of `unique`; None for other tests.
-        condition: The tokens of what fails a row; empty for `unique`.
+        condition: The tokens of what fails a row, or of the column.
     """
 
     relation: str
     count: str
-    key: str | None = None
-    condition: tuple[Token, ...] = ()
+    key: str | None
+    condition: tuple[Token, ...]
+
+    @property
+    def table(self) -> tuple[str, ...]:
+        """The parts of the table's name, in lower case."""
+        return tuple(one.value.lower() for one in tokens(self.relation) if one.is_name)
 
 
 def statement(queries: Mapping[int, str], added: Mapping[int, str] | None = None) -> str:
@@ -116,7 +121,8 @@ def form_of(query: str) -> Form | None:
     text = " ".join(token.text for token in found)
     if unique := _UNIQUE.fullmatch(text):
         key = unique["key"]
-        return Form(unique["relation"], f"count({key}) - count(distinct {key})", key)
+        count = f"count({key}) - count(distinct {key})"
+        return Form(unique["relation"], count, key, tuple(tokens(key)))
     if accepted := _ACCEPTED.fullmatch(text):
         key, values = accepted["key"], accepted["values"]
         count = f"count_if({key} not in ({values}))"

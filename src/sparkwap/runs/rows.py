@@ -86,8 +86,7 @@ class Rows:
 
     def _tests(self, now: datetime) -> list[dict[str, Any]]:
         by_id = {test.test_id: test for test in self.facts.tests}
-        shared = self.facts.shared
-        alone = Answer("alone")
+        answers = {one.test_id: self._answer(one) for one in self.facts.fresh}
         return [
             {
                 "run_id": self.run.run_id,
@@ -104,10 +103,10 @@ class Rows:
                 "named": self.facts.named.get(one.test_id),
                 "finding": one.finding,
                 "seconds": self.facts.seconds.get(one.test_id),
-                "answered": shared.get(one.test_id, alone).how,
-                "basis": shared.get(one.test_id, alone).basis,
-                "whole_at": shared.get(one.test_id, alone).whole_at,
-                "increments": shared.get(one.test_id, alone).since,
+                "answered": answers[one.test_id].how,
+                "basis": answers[one.test_id].basis,
+                "whole_at": answers[one.test_id].whole_at,
+                "increments": answers[one.test_id].since,
                 "inputs": one.rule.inputs if one.rule else None,
                 "code": one.rule.code if one.rule else None,
                 "sql": one.rule.sql if one.rule else None,
@@ -115,6 +114,12 @@ class Rows:
             }
             for one in self.facts.fresh
         ]
+
+    def _answer(self, result: TestResult) -> Answer:
+        """Return how a test was answered; nothing builds on it if it saw another snapshot."""
+        answer = self.facts.shared.get(result.test_id, Answer("alone"))
+        seen = str(answer.snapshot) in result.audited.values()
+        return answer if seen else Answer(answer.how)
 
     def _metrics(self, result: TestResult) -> list[dict[str, Any]]:
         """Return the metrics of a test's result; none if it did not measure the candidate."""

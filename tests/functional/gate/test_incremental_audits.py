@@ -37,7 +37,7 @@ select id, if(id % 2 = 0, 'a', 'b') as kind from range({rows})
 
 
 def project_of(make_project: MakeProject, name: str, how: str) -> Project:
-    project = make_project(
+    return make_project(
         name,
         {
             "models/t.sql": MODEL.format(how=how, rows=ROWS),
@@ -45,7 +45,6 @@ def project_of(make_project: MakeProject, name: str, how: str) -> Project:
             "macros/above.sql": ABOVE,
         },
     )
-    return project
 
 
 @pytest.fixture

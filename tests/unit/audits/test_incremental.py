@@ -46,6 +46,13 @@ def vector(target: str, rows: int, file: str = "v") -> DeleteFile:
         # Rows are back.
         ((data("a"), (vector("a", 2),)), (data("a"), ()), None),
         ((data("a"), (vector("a", 2),)), (data("a"), (vector("a", 1),)), None),
+        # A delete file may have other rows than the one in whose place it stands.
+        (
+            (data("a"), (DeleteFile("d", None, "a", rows=2),)),
+            (data("a"), (DeleteFile("e", None, "a", rows=2),)),
+            None,
+        ),
+        ((data("a"), (DeleteFile("d", None, "a", rows=2),)), (data("a"), (vector("a", 2),)), set()),
         # The file that had the deletes is gone.
         ((data("a"), (vector("a", 2),)), (data("b"), ()), {"b"}),
         # The data file is in a manifest of both states, which is left out.
@@ -129,22 +136,22 @@ def test_only_clean_results_of_the_same_basis_count() -> None:
 
 
 def test_the_basis_is_all_that_an_answer_follows_from() -> None:
-    schema = {"fields": [{"id": 1, "name": "id", "type": "long"}]}
-    known = basis("select 1", schema, {"a": "b"}, "4.1")
-    assert known == basis("select 1", {**schema, "schema-id": 3}, {"a": "b"}, "4.1")
-    other = {"fields": [{"id": 2, "name": "id", "type": "long"}]}
-    assert (
-        len(
-            {
-                known,
-                basis("select 2", schema, {"a": "b"}, "4.1"),
-                basis("select 1", other, {"a": "b"}, "4.1"),
-                basis("select 1", schema, {"a": "c"}, "4.1"),
-                basis("select 1", schema, {"a": "b"}, "4.2"),
-            }
-        )
-        == 5
-    )
+    def table(column_id: int = 1, **more: Any) -> md.Document:
+        fields = [{"id": column_id, "name": "id", "type": "long"}]
+        return {"schemas": [{"schema-id": 0, "fields": fields}], "current-schema-id": 0, **more}
+
+    session = [("spark.sql.ansi.enabled", "true"), ("4.1", "UTC", "me")]
+    known = basis("select 1", table(), session)
+    assert known == basis("select 1", table(snapshots=[]), session[::-1])
+    mapping = {"properties": {"schema.name-mapping.default": "[]"}}
+    others = {
+        basis("select 2", table(), session),
+        basis("select 1", table(2), session),
+        basis("select 1", table(**mapping), session),
+        basis("select 1", table(), [("spark.sql.ansi.enabled", "false"), session[1]]),
+        basis("select 1", table(), [session[0], ("4.2", "UTC", "me")]),
+    }
+    assert len(others | {known}) == 6
 
 
 @pytest.mark.parametrize(
@@ -162,6 +169,14 @@ def test_the_basis_is_all_that_an_answer_follows_from() -> None:
         ("exists(array(1), x -> x > 0)", False),
         ("_file like 'a%'", False),
         ("_pos > 3", False),
+        ("x > 1.5", True),
+        # What a name with dots means depends on the name of the table.
+        ("s.t.x > 1", False),
+        ("t.x > 1", False),
+        ("s.trim(x) = 'a'", False),
+        ("`trim`(x) = 'a'", False),
+        ("\"trim\"(x) = 'a'", False),
+        ("owner <> user", False),
         ("`_last_updated_sequence_number` > 3", False),
     ],
 )

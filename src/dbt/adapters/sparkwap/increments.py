@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dbt.adapters.sparkwap.__version__ import version
 from dbt.adapters.sparkwap.sessions import logger
@@ -26,8 +26,8 @@ from sparkwap.audits.incremental import (
 from sparkwap.audits.shared_statement import form_of
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.private_catalog import PrivateCatalog
-from sparkwap.catalog.snapshot_files import Part, Snapshot, Unreadable
-from sparkwap.catalog.sparksql import current_schema
+from sparkwap.catalog.snapshot_files import Part, Snapshot
+from sparkwap.core.names import folded
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.command import DbtCommand
@@ -71,9 +71,12 @@ class Increments:
     parts: list[Part] = field(default_factory=list)
 
     def remove(self) -> None:
-        """Delete the files of the private tables."""
+        """Delete the files of the private tables; a sweep deletes those that stay."""
         for part in self.parts:
-            part.remove()
+            try:
+                part.remove()
+            except Exception as error:
+                logger.debug(f"the files of a private table stay: {error}")
 
 
 class IncrementFinder:
@@ -87,30 +90,36 @@ class IncrementFinder:
         self._command = command
         self._usable = True
 
-    def find(self, run: Run | None, questions: Sequence[Question]) -> Increments:
-        """Return how tests are answered; in doubt, from all rows."""
-        found = Increments([Answer() for _ in questions])
+    def give_up(self, error: Exception) -> None:
+        """Read all rows from now on: the session cannot read the private tables."""
+        logger.debug(f"audits read all rows: {error}")
+        self._usable = False
+
+    def find(self, run: Run | None, questions: Sequence[Question], found: Increments) -> None:
+        """Find out how tests are answered; in doubt, from all rows."""
         if run is None or not (run.settings.incremental_audits and self._usable):
-            return found
+            return
         asked = {at: one for at, one in enumerate(questions) if self._may_build_on(one)}
         if not asked:
-            return found
+            return
         rows = self._command.lake.ledger.results_of([one.test_id for one in asked.values()])
+        session, now = self._session, datetime.now(UTC)
         private = PrivateCatalog(
             self._command.connections.rows_of, self._command.credentials.catalog_name
         )
         made: dict[tuple[str, int], str | None] = {}
-        now = datetime.now(UTC)
         for at, one in asked.items():
             ((identifier, (_, location)),) = one.read.items()
             document = self._command.lake.store.load(location)
-            digest = basis(one.query, current_schema(document), self._settings, self._versions)
-            found.answers[at] = Answer("shared", digest, now)
+            digest = basis(one.query, document, session)
             head = self._head(run, document)
+            if head is None:
+                continue
+            found.answers[at] = Answer("shared", digest, now, snapshot=head)
             node = self._command.manifest.owner(identifier)
             known = passed(rows.get(one.test_id, ()), node, digest) if node else []
             base = latest(known, document, head)
-            if base is None or head is None:
+            if base is None:
                 continue
             key = (location, base.snapshot)
             if key not in made:
@@ -122,22 +131,24 @@ class IncrementFinder:
                 found.checked[at] = (name, base.snapshot, head)
             else:
                 found.added[at] = name
-                found.answers[at] = Answer("incremental", digest, base.whole_at, base.since + 1)
-        return found
+                since = base.since + 1
+                found.answers[at] = Answer("incremental", digest, base.whole_at, since, head)
 
     def _may_build_on(self, one: Question) -> bool:
         form = form_of(one.query)
-        if form is None or len(one.read) != 1:
+        if form is None or len(one.read) != 1 or not follows_from_the_row(form.condition):
             return False
-        if form.key is None and not follows_from_the_row(form.condition):
+        ((identifier, (_, location)),) = one.read.items()
+        name = folded(identifier)
+        # The query may name something else: a metadata table, or a table of another catalog.
+        if form.table not in (name, (self._command.credentials.catalog_name.lower(), *name)):
             return False
-        ((_, location),) = one.read.values()
         return self._command.lake.most_rows(location) >= WORTH_ROWS
 
     def _head(self, run: Run, document: md.Document) -> int | None:
         """Return the snapshot that a session of the run reads."""
         refs = md.refs_of(document)
-        gated = md.properties_of(document).get(md.WAP_ENABLED) == "true"
+        gated = md.properties_of(document).get(md.WAP_ENABLED, "").lower() == "true"
         ref = (refs.get(run.branch) if gated else None) or refs.get(md.MAIN)
         return ref.snapshot_id if ref else None
 
@@ -163,30 +174,30 @@ class IncrementFinder:
             if paths is None:
                 return None
             part = new.part(paths)
-            found.parts.append(part)
-            if part.rows > (new.count("total-records") or 0) / 2:
-                return None
-            self._command.connections.end_session_later()
-            return private.register(part.location)
-        except (Unreadable, OSError) as error:
+        except Exception as error:
             logger.debug(f"the added rows are not known: {error}")
             return None
+        found.parts.append(part)
+        if part.rows > (new.count("total-records") or 0) / 2:
+            return None
+        self._command.connections.end_session_later()
+        try:
+            return private.register(part.location)
         except Exception as error:
             # A server without SQLite's driver; the next tables would fail as this one.
-            logger.debug(f"the session cannot have private tables: {error}")
-            self._usable = False
+            self.give_up(error)
             return None
 
     @cached_property
-    def _settings(self) -> dict[str, str]:
-        found: Mapping[str, Any] = self._command.connections.pool.settings
-        return {
-            key: value
-            for key, value in found.items()
-            if not key.startswith(("spark.wap.", "spark.sql.iceberg.snapshot-property."))
-        }
-
-    @cached_property
-    def _versions(self) -> str:
-        ((spark,),) = self._command.connections.rows_of("select version()")
-        return f"{version} {spark}"
+    def _session(self) -> list[tuple[str, ...]]:
+        """What answers follow from besides rows and query, before a private catalog is set."""
+        rows_of = self._command.connections.rows_of
+        found = [tuple(map(str, row[:2])) for row in rows_of("set")]
+        ignored = ("spark.sql.catalog.", "spark.sql.iceberg.snapshot-property.")
+        settings = [
+            one
+            for one in found
+            if one[0].startswith("spark.sql.") and not one[0].startswith(ignored)
+        ]
+        ((*facts,),) = rows_of("select version(), current_timezone(), current_user()")
+        return [*settings, (version, *map(str, facts))]

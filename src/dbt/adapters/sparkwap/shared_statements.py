@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -137,8 +137,11 @@ class SharedStatements:
             # As if it were sent now: through the guard, and on the trail of the test.
             self._statements.check(query)
         member = self._settled_member(run, test_id, None if alone else query)
-        answer = member.proven.result() if member else None
-        if member is None or answer is None or member.query != query:
+        if member is None or member.query != query:
+            return
+        missed = member.proven.exception()
+        answer = None if missed else member.proven.result()
+        if answer is None and missed is None:
             return
         try:
             node = self._node(test_id)
@@ -147,6 +150,8 @@ class SharedStatements:
         except Exception as error:
             logger.debug(f"{test_id} runs alone: {error}")
             return
+        if unchanged and missed is not None:
+            raise missed
         if unchanged:
             self._answer.sql, self._answer.of = sql.strip(), (test_id, answer)
 
@@ -413,25 +418,32 @@ class SharedStatements:
 
         Behind them come the rows that the tests of `checked` find among the added ones.
         """
-        connections, queries = self._command.connections, [one.query for one in batch]
+        connections, numbered = (
+            self._command.connections,
+            dict(enumerate(one.query for one in batch)),
+        )
+        plain = Increments([Answer() for _ in batch])
         with self._statements.own():
             if self._are_small(batch):
                 # The session is restored when the test returns it.
                 for setting in _INTERPRETED:
                     connections.rows_of(f"set {setting}")
-                increments = Increments([Answer() for _ in batch])
-            else:
-                questions = [Question(one.test_id, one.query, one.read) for one in batch]
-                increments = self._increments.find(self._runs.active, questions)
+                return _by_number(connections.rows_of(statement(numbered))), plain
+            increments = Increments([Answer() for _ in batch])
             try:
+                questions = [Question(one.test_id, one.query, one.read) for one in batch]
+                self._increments.find(self._runs.active, questions, increments)
                 checked = {len(batch) + at: one[0] for at, one in increments.checked.items()}
-                numbered = dict(enumerate(queries)) | {
-                    at: queries[at - len(batch)] for at in checked
-                }
-                rows = connections.rows_of(statement(numbered, increments.added | checked))
+                more = {number: numbered[number - len(batch)] for number in checked}
+                sql = statement(numbered | more, increments.added | checked)
+                return _by_number(connections.rows_of(sql)), increments
+            except Exception as error:
+                if not increments.parts:
+                    raise
+                self._increments.give_up(error)
+                return _by_number(connections.rows_of(statement(numbered))), plain
             finally:
                 increments.remove()
-        return {int(at): int(count) for at, count in rows}, increments
 
     def _are_small(self, batch: list[_Member]) -> bool:
         """Return whether the tables of a batch have few rows together."""
@@ -446,3 +458,7 @@ def _missed(member: _Member, base: int, head: int) -> DbtRuntimeError:
         "sparkwap, or of a writer that brings deleted rows back. The table is not published. Audit "
         "all rows with the variable wap_audits_incremental: never"
     )
+
+
+def _by_number(rows: Sequence[Sequence[Any]]) -> dict[int, int]:
+    return {int(at): int(count) for at, count in rows}
