@@ -63,12 +63,14 @@ class Increments:
         checked: The tests that read all rows although the added ones would do: by index, the
             private table, the snapshot that has passed, and the one to audit.
         parts: The files of these tables.
+        tried: Whether a test may build on an earlier result.
     """
 
     answers: list[Answer]
     added: dict[int, str] = field(default_factory=dict)
     checked: dict[int, tuple[str, int, int]] = field(default_factory=dict)
     parts: list[Part] = field(default_factory=list)
+    tried: bool = False
 
     def remove(self) -> None:
         """Delete the files of the private tables; a sweep deletes those that stay."""
@@ -102,6 +104,7 @@ class IncrementFinder:
         asked = {at: one for at, one in enumerate(questions) if self._may_build_on(one)}
         if not asked:
             return
+        found.tried = True
         rows = self._command.lake.ledger.results_of([one.test_id for one in asked.values()])
         session, now = self._session, datetime.now(UTC)
         private = PrivateCatalog(

@@ -438,10 +438,11 @@ class SharedStatements:
                 sql = statement(numbered | more, increments.added | checked)
                 return _by_number(connections.rows_of(sql)), increments
             except Exception as error:
-                if not increments.parts:
+                if not increments.tried:
                     raise
+                found = _by_number(connections.rows_of(statement(numbered)))
                 self._increments.give_up(error)
-                return _by_number(connections.rows_of(statement(numbered))), plain
+                return found, plain
             finally:
                 increments.remove()
 
