@@ -196,7 +196,11 @@ class IncrementFinder:
         """What answers follow from besides rows and query, before a private catalog is set."""
         rows_of = self._command.connections.rows_of
         found = [tuple(map(str, row[:2])) for row in rows_of("set")]
-        ignored = ("spark.sql.catalog.", "spark.sql.iceberg.snapshot-property.")
+        ignored = (
+            "spark.sql.catalog.", "spark.sql.iceberg.snapshot-property.",
+            # They change how Spark finds an answer, and not the answer.
+            "spark.sql.adaptive.", "spark.sql.codegen.", "spark.sql.shuffle.",
+        )  # fmt: skip
         settings = [
             one
             for one in found
