@@ -50,6 +50,7 @@ class Answer:
         whole_at: When all rows of the table were last audited.
         since: The audits of added rows alone since then.
         snapshot: The snapshot that the statement has read.
+        location: The metadata file of the table that it has read.
     """
 
     how: Literal["alone", "shared", "incremental"] = "shared"
@@ -57,6 +58,7 @@ class Answer:
     whole_at: datetime | None = None
     since: int = 0
     snapshot: int | None = None
+    location: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Passed:
     """An earlier result of a test: its query had no row.
 
     Attributes:
-        snapshot: The snapshot of the candidate that it read.
+        snapshot: The snapshot that it read.
         whole_at: When all rows of the table were last audited.
         since: The audits of added rows alone since then.
     """
@@ -74,20 +76,18 @@ class Passed:
     since: int
 
 
-def passed(rows: Iterable[Mapping[str, Any]], node_id: str, basis: str) -> list[Passed]:
+def passed(rows: Iterable[Mapping[str, Any]], basis: str) -> list[Passed]:
     """Return the earlier results of a test that a later answer can build on.
 
     Args:
         rows: The test's rows in the ledger's ``tests``.
-        node_id: The node of the table that it reads.
         basis: See `basis`.
     """
     found = []
     for row in rows:
-        token = dict(row["audited"] or ()).get(node_id, "")
         clean = row["status"] == "pass" and row["failures"] == 0
-        if clean and row["basis"] == basis and row["whole_at"] and token.isdecimal():
-            found.append(Passed(int(token), row["whole_at"], int(row["increments"] or 0)))
+        if clean and row["basis"] == basis and row["whole_at"] and row["snapshot"] is not None:
+            found.append(Passed(row["snapshot"], row["whole_at"], int(row["increments"] or 0)))
     return found
 
 

@@ -81,6 +81,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "given": pa.map_(_TEXT, _TEXT),
             "named": pa.list_(_TEXT),
             "basis": _TEXT,
+            "snapshot": _ID,
             "whole_at": _TIME,
             "increments": _ID,
         }
@@ -226,6 +227,7 @@ Tests:
         ``incremental`` if that has read only the rows that were added since the test passed.
     tests.basis: a digest of what the answer follows from besides the rows; null if no later
         answer can build on it.
+    tests.snapshot: the snapshot that the answer was of.
     tests.whole_at: when all rows of the table were last audited, and tests.increments: how often
         only added rows were audited since.
     acceptances: People have accepted up to ``failures`` failing rows of a test, on any branch

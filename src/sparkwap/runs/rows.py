@@ -105,6 +105,7 @@ class Rows:
                 "seconds": self.facts.seconds.get(one.test_id),
                 "answered": answers[one.test_id].how,
                 "basis": answers[one.test_id].basis,
+                "snapshot": answers[one.test_id].snapshot,
                 "whole_at": answers[one.test_id].whole_at,
                 "increments": answers[one.test_id].since,
                 "inputs": one.rule.inputs if one.rule else None,
@@ -116,9 +117,9 @@ class Rows:
         ]
 
     def _answer(self, result: TestResult) -> Answer:
-        """Return how a test was answered; nothing builds on it if it saw another snapshot."""
+        """Return how a test was answered; nothing builds on it if it saw another candidate."""
         answer = self.facts.shared.get(result.test_id, Answer("alone"))
-        seen = str(answer.snapshot) in result.audited.values()
+        seen = {str(answer.snapshot), answer.location} & set(result.audited.values())
         return answer if seen else Answer(answer.how)
 
     def _metrics(self, result: TestResult) -> list[dict[str, Any]]:

@@ -112,14 +112,14 @@ def test_now_and_then_all_rows_are_read(age: timedelta, since: int, counts: bool
 
 def test_only_clean_results_of_the_same_basis_count() -> None:
     row = {
-        "audited": [("model.t", "7")],
         "status": "pass",
         "failures": 0,
         "basis": "x",
+        "snapshot": 7,
         "whole_at": NOW,
         "increments": 3,
     }
-    assert passed([row], "model.t", "x") == [Passed(7, NOW, 3)]
+    assert passed([row], "x") == [Passed(7, NOW, 3)]
     for change in (
         {"status": "warn"},
         {"failures": 1},
@@ -127,12 +127,9 @@ def test_only_clean_results_of_the_same_basis_count() -> None:
         {"basis": "y"},
         {"basis": None},
         {"whole_at": None},
-        # A candidate in a side schema.
-        {"audited": [("model.t", "s3://lake/t/1.metadata.json")]},
-        {"audited": [("model.other", "7")]},
-        {"audited": None},
+        {"snapshot": None},
     ):
-        assert passed([{**row, **change}], "model.t", "x") == []
+        assert passed([{**row, **change}], "x") == []
 
 
 def test_the_basis_is_all_that_an_answer_follows_from() -> None:

@@ -7,7 +7,7 @@ a shared statement reads in place of the table.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.private_catalog import PrivateCatalog
 from sparkwap.catalog.snapshot_files import Part, Snapshot
 from sparkwap.core.names import folded
+from sparkwap.core.sqllex import tokens
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.command import DbtCommand
@@ -112,16 +113,15 @@ class IncrementFinder:
         )
         made: dict[tuple[str, int], str | None] = {}
         for at, one in asked.items():
-            ((identifier, (_, location)),) = one.read.items()
+            ((_, location),) = one.read.values()
             document = self._command.lake.store.load(location)
-            digest = basis(one.query, document, session)
+            digest = basis(_without_name(one.query), document, session)
             head = self._head(run, document)
             if head is None:
                 continue
-            found.answers[at] = Answer("shared", digest, now, snapshot=head)
-            node = self._command.manifest.owner(identifier)
-            known = passed(rows.get(one.test_id, ()), node, digest) if node else []
-            base = latest(known, document, head)
+            answer = Answer("shared", digest, now, 0, head, location)
+            found.answers[at] = answer
+            base = latest(passed(rows.get(one.test_id, ()), digest), document, head)
             if base is None:
                 continue
             key = (location, base.snapshot)
@@ -134,8 +134,9 @@ class IncrementFinder:
                 found.checked[at] = (name, base.snapshot, head)
             else:
                 found.added[at] = name
-                since = base.since + 1
-                found.answers[at] = Answer("incremental", digest, base.whole_at, since, head)
+                found.answers[at] = replace(
+                    answer, how="incremental", whole_at=base.whole_at, since=base.since + 1
+                )
 
     def _may_build_on(self, one: Question) -> bool:
         form = form_of(one.query)
@@ -208,3 +209,10 @@ class IncrementFinder:
         ]
         ((*facts,),) = rows_of("select version(), current_timezone(), current_user()")
         return [*settings, (version, *map(str, facts))]
+
+
+def _without_name(query: str) -> str:
+    """Return a query of a known form without the name of its table: a new one is built beside."""
+    form = form_of(query)
+    text = " ".join(token.text for token in tokens(query))
+    return text if form is None else text.replace(form.relation, "?", 1)
