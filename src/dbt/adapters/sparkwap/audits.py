@@ -173,7 +173,8 @@ class Audits:
             parts = [(one, *part) for one, table in checks for part in one.queries(table).items()]
             if not parts:
                 return
-            rows = self._command.connections.rows_of(statement([sql for _, _, sql in parts]))
+            queries = dict(enumerate(sql for _, _, sql in parts))
+            rows = self._command.connections.rows_of(statement(queries))
             counts = {int(at): int(count) for at, count in rows}
             constraints.require_kept(
                 str(model["name"]),

@@ -418,10 +418,8 @@ class SharedStatements:
 
         Behind them come the rows that the tests of `checked` find among the added ones.
         """
-        connections, numbered = (
-            self._command.connections,
-            dict(enumerate(one.query for one in batch)),
-        )
+        connections = self._command.connections
+        numbered = dict(enumerate(one.query for one in batch))
         plain = Increments([Answer() for _ in batch])
         with self._statements.own():
             if self._are_small(batch):
