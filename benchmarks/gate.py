@@ -28,6 +28,7 @@ from sparkwap.publish.lake import Lake
 from sparkwap.server import ServerConfig, catalog_properties
 
 TABLES_PUBLISHED = 50
+NAMES = ["small", "table", "merge", "audits", "newest", "everywhere", "publish"]
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,15 @@ class Scenario:
     """A project that both sides build.
 
     ``files`` are written into the project; ``limits`` are the highest ratios that are wanted, by
-    the dbt command that is measured, ``build`` or ``test``. It is built twice before.
+    the dbt command that is measured, ``build`` or ``test``. It is built twice before. ``before`` is
+    a command that runs before each measured one.
     """
 
     name: str
     what: str
     limits: dict[str, float]
     files: dict[str, str]
+    before: str | None = None
 
 
 def _small_models() -> dict[str, str]:
@@ -136,7 +139,45 @@ def _tested_models(count: int) -> dict[str, str]:
     }
 
 
-def _scenarios(tables: int) -> list[Scenario]:
+def _changed_model(rows: int, changed: str) -> dict[str, str]:
+    """A table with 8 tests, of whose rows each run updates 1 %."""
+    properties = {
+        "format-version": "3",
+        **{f"write.{what}.mode": "merge-on-read" for what in ("merge", "update", "delete")},
+    }
+    columns = (
+        "id, cast(id % 5 as string) as kind, "
+        "hash(id, {{ run_started_at.timestamp() }}) % 1000 as x, sha2(cast(id as string), 256) as h"
+    )
+    return {
+        "models/t.sql": (
+            "{{ config(materialized='incremental', incremental_strategy='merge', unique_key='id', "
+            f"tblproperties={properties}) }}}} select {columns} from "
+            f"{{% if is_incremental() %}}{changed}{{% else %}}range({rows}){{% endif %}}"
+        ),
+        "models/t.yml": """
+models:
+  - name: t
+    data_tests: [no_row_is_wrong]
+    columns:
+      - {name: id, data_tests: [not_null, unique]}
+      - name: kind
+        data_tests: [not_null, accepted_values: {arguments: {values: ['0', '1', '2', '3', '4']}}]
+      - {name: x, data_tests: [not_null, no_value_is_large]}
+      - {name: h, data_tests: [not_null]}
+""",
+        "tests/generic/rows.sql": (
+            "{% test no_row_is_wrong(model) %}"
+            "select * from {{ model }} where x > 2000 or length(h) <> 64{% endtest %}"
+            "{% test no_value_is_large(model, column_name) %}"
+            "select * from {{ model }} where abs({{ column_name }}) > 1000{% endtest %}"
+        ),
+    }
+
+
+def _scenarios(tables: int, rows: int) -> list[Scenario]:
+    newest = f"range({rows - rows // 100}, {rows})"
+    everywhere = f"(select id * 100 as id from range({rows // 100}))"
     return [
         Scenario(
             "small", "13 small nodes: 7 models, 1 seed, 5 tests", {"build": 0.9}, _small_models()
@@ -153,24 +194,40 @@ def _scenarios(tables: int) -> list[Scenario]:
             {"test": 0.2, "build": 0.4},
             _tested_models(tables),
         ),
+        *(
+            Scenario(
+                name,
+                f"8 tests after a MERGE of 1 % of {rows:,} rows, {which}",
+                {"test": 0.2},
+                _changed_model(rows, changed),
+                before="run",
+            )
+            for name, which, changed in (
+                ("newest", "the newest", newest),
+                ("everywhere", "all over", everywhere),
+            )
+        ),
     ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--only", choices=["small", "table", "merge", "audits", "publish"])
+    parser.add_argument("--only", choices=NAMES)
     parser.add_argument("--tables", type=int, default=130, help="of the scenario `audits`")
+    parser.add_argument(
+        "--rows", type=int, default=10_000_000, help="of the scenarios `newest` and `everywhere`"
+    )
     chosen = parser.parse_args()
     with serving() as (config, endpoint):
         print(f"Machine: {machine()}\n")
         print("| what | plain dbt-spark | gated | ratio (min - median - max) | limit |")
         print("|---|---|---|---|---|")
-        for scenario in _scenarios(chosen.tables):
+        for scenario in _scenarios(chosen.tables, chosen.rows):
             if chosen.only in (None, scenario.name):
                 projects = _projects(config.lake.parent, scenario, endpoint.thrift_port)
                 for command, limit in scenario.limits.items():
-                    plain, gated = _measure(projects, command, chosen.pairs)
+                    plain, gated = _measure(projects, scenario.before, command, chosen.pairs)
                     what = f"{scenario.what}: `dbt {command}`"
                     print(_row(what, plain, gated, limit), flush=True)
         if chosen.only in (None, "publish"):
@@ -212,11 +269,13 @@ def _projects(home: Path, scenario: Scenario, port: int) -> dict[str, Path]:
 
 
 def _measure(
-    projects: dict[str, Path], command: str, pairs: int
+    projects: dict[str, Path], before: str | None, command: str, pairs: int
 ) -> tuple[list[float], list[float]]:
     figures: dict[str, list[float]] = {"plain": [], "gated": []}
     for pair in range(pairs):
         for side in ("plain", "gated") if pair % 2 == 0 else ("gated", "plain"):
+            if before:
+                _dbt(projects[side], before)
             figures[side].append(_dbt(projects[side], command))
     return figures["plain"], figures["gated"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from typing import Any, Literal
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.file_plan import DeleteFile, StateFiles
 from sparkwap.catalog.sparksql import current_schema
-from sparkwap.core.sqllex import Token
+from sparkwap.core.sqllex import Token, tokens
 
 _FUNCTIONS = frozenset(
     """
@@ -155,6 +155,34 @@ def added_files(before: StateFiles, after: StateFiles) -> frozenset[str] | None:
     if any(deleted[target] < before_that[target] for target in before_that.keys() - removed):
         return None
     return frozenset(file.path for file in new - old)
+
+
+def key_range(
+    key: str, document: md.Document, bounds: Callable[[int], Sequence[tuple[bytes, bytes]] | None]
+) -> str | None:
+    """Return a condition that each key in some files fulfils; None if none is known.
+
+    Iceberg has a lower and an upper bound of each column in each file. Those of texts are not used:
+    the server's logs would have values of the data.
+
+    Args:
+        key: The column, as a query names it.
+        document: The table's metadata.
+        bounds: Returns the bounds of a column in each of the files, by its field id.
+    """
+    name = "".join(one.value for one in tokens(key)).lower()
+    fields = [one for one in current_schema(document)["fields"] if one["name"].lower() == name]
+    if len(fields) != 1 or fields[0]["type"] not in ("int", "long"):
+        return None
+    encoded = bounds(fields[0]["id"])
+    if not encoded:
+        return None
+    lows, highs = zip(*encoded, strict=True)
+    return f"{key} between {min(map(_integer, lows))} and {max(map(_integer, highs))}"
+
+
+def _integer(encoded: bytes) -> int:
+    return int.from_bytes(encoded, "little", signed=True)
 
 
 def _deleted(deletes: Iterable[DeleteFile]) -> Counter[str]:

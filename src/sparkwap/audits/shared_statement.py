@@ -79,13 +79,27 @@ class Form:
         return tuple(one.value.lower() for one in tokens(self.relation) if one.is_name)
 
 
-def statement(queries: Mapping[int, str], added: Mapping[int, str] | None = None) -> str:
+@dataclass(frozen=True, slots=True)
+class Added:
+    """The rows that were added to a table since a query had no row.
+
+    Attributes:
+        relation: A table that has them.
+        within: A condition that each of their keys fulfils: Iceberg skips the other files of the
+            table. None if none is known.
+    """
+
+    relation: str
+    within: str | None = None
+
+
+def statement(queries: Mapping[int, str], added: Mapping[int, Added] | None = None) -> str:
     """Return one statement that counts the rows of queries.
 
     Args:
         queries: The queries, by number.
-        added: The tables with the rows that were added since a query had no row, by the number of
-            the query, which has a known form.
+        added: What was added since a query had no row, by the number of the query, which has a
+            known form.
 
     Returns:
         SQL whose rows are `at`, the number of a query as text, and `found`, the number of its rows.
@@ -102,14 +116,15 @@ def statement(queries: Mapping[int, str], added: Mapping[int, str] | None = None
         if form is None:
             parts.append(f"select {at}, count(*) as found from (\n{query}\n) as audited")
         elif form.key is not None and new is not None:
+            within = f"{new.within} and " if new.within else ""
             parts.append(
                 f"select {at}, count(*) as found from (select 1 from {form.relation} where "
-                f"{form.key} in (select {form.key} from {new}) group by {form.key} "
-                "having count(*) > 1) as audited"
+                f"{within}{form.key} in (select {form.key} from {new.relation}) "
+                f"group by {form.key} having count(*) > 1) as audited"
             )
         else:
             pair = f"struct({at}, {form.count} as found)"
-            counts.setdefault(new or form.relation, []).append(pair)
+            counts.setdefault(new.relation if new else form.relation, []).append(pair)
     for relation, pairs in counts.items():
         parts.append(f"select inline(array({', '.join(pairs)})) from {relation}")
     return "\nunion all\n".join(parts)

@@ -126,16 +126,18 @@ class Snapshot:
             raise
         return part
 
-    def kept(self, manifest: ManifestEntry, paths: Collection[str]) -> tuple[bytes | None, int]:
-        """Return a data manifest with only these files (None if it has none), and their rows."""
+    def kept(
+        self, manifest: ManifestEntry, paths: Collection[str]
+    ) -> tuple[bytes | None, list[Mapping[str, Any]]]:
+        """Return a data manifest with only these files (None if it has none), and the files."""
         read = self._avro(manifest.path)
         kept = [
             entry
             for entry in read.records
             if entry["status"] != _DELETED and entry["data_file"]["file_path"] in paths
         ]
-        rows = sum(int(entry["data_file"]["record_count"]) for entry in kept)
-        return (read.with_records(kept) if kept else None), rows
+        files = [entry["data_file"] for entry in kept]
+        return (read.with_records(kept) if kept else None), files
 
     def with_manifests(self, manifests: Collection[ManifestEntry]) -> bytes:
         """Return the manifest list with other entries."""
@@ -162,14 +164,32 @@ class Part:
 
     Attributes:
         location: Its metadata file.
-        rows: Number of rows of its data files, deleted rows included.
+        files: Its data files, as the manifests have them.
     """
 
     def __init__(self, store: Store) -> None:
         self.location = ""
-        self.rows = 0
+        self.files: list[Mapping[str, Any]] = []
         self._store = store
         self._written: list[str] = []
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of its data files, deleted rows included."""
+        return sum(int(file["record_count"]) for file in self.files)
+
+    def bounds(self, field: int) -> list[tuple[bytes, bytes]] | None:
+        """Return bounds of a column's values in each file; None if a file has none.
+
+        Args:
+            field: The field id of the column.
+        """
+        found = [
+            (_bound(file.get("lower_bounds"), field), _bound(file.get("upper_bounds"), field))
+            for file in self.files
+        ]
+        known = [(low, high) for low, high in found if low is not None and high is not None]
+        return known if len(known) == len(found) else None
 
     def write(self, of: Snapshot, paths: frozenset[str]) -> None:
         """Write manifests, manifest list and metadata; see `Snapshot.part`."""
@@ -179,11 +199,11 @@ class Part:
             if not manifest.has_data:
                 entries.append(manifest)
                 continue
-            content, rows = of.kept(manifest, paths)
+            content, files = of.kept(manifest, paths)
             if content is not None:
                 path = self._put(place("avro"), content)
                 entries.append(manifest.moved(path, len(content)))
-                self.rows += rows
+                self.files += files
         listed = self._put(place("avro"), of.with_manifests(entries))
         document = private_table(of.document, of.snapshot, listed, len(paths), self.rows)
         self.location = self._put(place("metadata.json"), md.dump(document))
@@ -254,15 +274,15 @@ def _only_path(file: Mapping[str, Any]) -> str | None:
 
     None if they differ: it may have several data files.
     """
-    bounds = [_bound(file.get(name)) for name in ("lower_bounds", "upper_bounds")]
+    bounds = [_bound(file.get(name), _DELETE_PATH) for name in ("lower_bounds", "upper_bounds")]
     if bounds[0] is None or bounds[0] != bounds[1]:
         return None
     return bounds[0].decode("utf-8", "replace")
 
 
-def _bound(bounds: Any) -> bytes | None:
+def _bound(bounds: Any, field: int) -> bytes | None:
     for bound in bounds or ():
-        if bound["key"] == _DELETE_PATH:
+        if bound["key"] == field:
             return bytes(bound["value"])
     return None
 

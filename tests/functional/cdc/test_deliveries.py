@@ -86,8 +86,9 @@ class Lived:
 
 
 @pytest.fixture(scope="module")
-def lived(make_project: MakeProject) -> Iterator[Lived]:
-    cases = {name: case(name) for name in KINDS}
+def lived(make_project: MakeProject, request: pytest.FixtureRequest) -> Iterator[Lived]:
+    asked = _kinds(request)
+    cases = {name: case(name) for name in KINDS if name in asked}
     project = make_project("deliveries", {})
     life = Lived(project, cases)
     for name, one in cases.items():
@@ -120,6 +121,15 @@ def lived(make_project: MakeProject) -> Iterator[Lived]:
     yield life
 
 
+def _kinds(request: pytest.FixtureRequest) -> set[str]:
+    """The kinds that the tests to run look at: in `make test`, one only."""
+    asked: set[str] = set()
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and item.path == request.path:
+            asked |= {item.callspec.params["kind"]} if hasattr(item, "callspec") else set(KINDS)
+    return asked
+
+
 def _number(rows: list[Row]) -> int:
     return int(rows[0]["_batch"])
 
@@ -133,8 +143,10 @@ def test_the_state_is_the_true_one(lived: Lived, reader: Reader, kind: str, tabl
     assert_true(found, log, one.events.key, one.events.columns)
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.smoke] * (kind == "partial")) for kind in KINDS],
+)
 def test_the_delivery_does_not_matter(lived: Lived, reader: Reader, kind: str) -> None:
     events = lived.cases[kind].events
     once, bits = (

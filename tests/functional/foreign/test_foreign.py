@@ -160,9 +160,7 @@ SECOND = {
     ("first", "second"),
     [
         ("seed run snapshot test", "build"),
-        pytest.param(
-            "build", "seed run test:orders,customers snapshot test", marks=pytest.mark.smoke
-        ),
+        ("build", "seed run test:orders,customers snapshot test"),
         ("seed run:+stg_customers,+stg_orders snapshot run:marts test", "seed build"),
     ],
 )

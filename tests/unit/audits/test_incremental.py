@@ -16,6 +16,7 @@ from sparkwap.audits.incremental import (
     basis,
     follows_from_the_row,
     is_due,
+    key_range,
     latest,
     passed,
 )
@@ -33,6 +34,42 @@ def data(*paths: str) -> tuple[DataFile, ...]:
 
 def vector(target: str, rows: int, file: str = "v") -> DeleteFile:
     return DeleteFile(f"{file}{rows}", 4, target, rows=rows)
+
+
+def packed(*pairs: tuple[int, int], size: int = 8) -> list[tuple[bytes, bytes]]:
+    def encode(value: int) -> bytes:
+        return value.to_bytes(size, "little", signed=True)
+
+    return [(encode(low), encode(high)) for low, high in pairs]
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "bounds", "expected"),
+    [
+        ("id", "long", packed((5, 9)), "id between 5 and 9"),
+        ("`ID`", "long", packed((5, 9), (-7, 2**40)), "`ID` between -7 and 1099511627776"),
+        # A file is older than the wider type.
+        ("id", "long", [*packed((1, 2), size=4), *packed((3, 4))], "id between 1 and 4"),
+        ("id", "string", [(b"a", b"b")], None),
+        ("id", "decimal(9,0)", [(b"a", b"b")], None),
+        ("id", "long", None, None),
+        ("id", "long", [], None),
+        ("other", "long", packed((5, 9)), None),
+    ],
+)
+def test_the_range_of_the_added_keys(
+    key: str, kind: str, bounds: list[tuple[bytes, bytes]] | None, expected: str | None
+) -> None:
+    fields = [{"id": 3, "name": "Id", "type": kind}]
+    document = {"current-schema-id": 0, "schemas": [{"schema-id": 0, "fields": fields}]}
+    found = key_range(key, document, {3: bounds}.get)
+    assert found == expected
+
+
+def test_a_range_of_names_that_differ_in_case_is_not_known() -> None:
+    fields = [{"id": at, "name": name, "type": "long"} for at, name in enumerate(["id", "ID"])]
+    document = {"current-schema-id": 0, "schemas": [{"schema-id": 0, "fields": fields}]}
+    assert key_range("id", document, lambda _: packed((1, 2))) is None
 
 
 @pytest.mark.parametrize(

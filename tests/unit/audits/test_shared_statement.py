@@ -8,6 +8,7 @@ import pytest
 from helpers.audited_queries import QUERIES
 
 from sparkwap.audits.shared_statement import (
+    Added,
     is_enclosed,
     is_volatile,
     may_read_others,
@@ -109,6 +110,17 @@ def test_the_forms_that_one_scan_answers(sql: str) -> None:
 @pytest.mark.parametrize("sql", [*NOT_NULLS, *OTHERS])
 def test_every_other_query_is_counted_as_it_is_written(sql: str) -> None:
     assert sent(sql) == f"select '0' as at, count(*) as found from (\n{sql}\n) as audited"
+
+
+def test_added_rows_are_read_in_place_of_the_table() -> None:
+    new = Added("p.new", "id between 1 and 9")
+    sql = statement({0: NULLS[0], 1: UNIQUE, 2: NULLS[2]}, {0: new, 1: new})
+    assert "struct('0' as at, count_if(\nid is null\n) as found))) from p.new" in sql
+    assert "struct('2' as at, count_if(\nid IS NULL\n) as found))) from s . t" in sql
+    within = "where id between 1 and 9 and id in (select id from p.new) group by id"
+    assert f"from s . t {within}" in sql
+    without = statement({1: UNIQUE}, {1: Added("p.new")})
+    assert "from s . t where id in (select id from p.new) group by id" in without
 
 
 def test_each_query_has_its_number() -> None:

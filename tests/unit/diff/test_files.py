@@ -14,6 +14,7 @@ from sparkwap.catalog import Identifier
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.file_plan import DeleteFile, plan_files
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable, _delete
+from sparkwap.catalog.sparksql import current_schema
 
 from .conftest import BRANCH, Bench, rows
 
@@ -25,6 +26,11 @@ def snapshot(bench: Bench, identifier: Identifier, ref: str) -> Snapshot:
     found = md.snapshot(document, md.refs_of(document)[ref].snapshot_id)
     assert found is not None
     return Snapshot(bench.lake.store, document, found)
+
+
+def md_fields(of: Snapshot) -> list[dict[str, Any]]:
+    fields: list[dict[str, Any]] = current_schema(of.document)["fields"]
+    return fields
 
 
 def ids(location: str) -> list[int]:
@@ -59,6 +65,12 @@ def test_a_part_has_only_the_rows_of_its_files(bench: Bench, changed: Identifier
     assert ids(gone.location) == [4, 5]
     assert ids(come.location) == [5, 8]
     assert (gone.rows, come.rows) == (2, 2)
+    id_field = next(f["id"] for f in md_fields(new) if f["name"] == "id")
+    numbers = [
+        tuple(int.from_bytes(one, "little") for one in pair) for pair in come.bounds(id_field) or ()
+    ]
+    assert sorted(numbers) == [(5, 5), (8, 8)]
+    assert come.bounds(999) is None
     document = json.loads(Path(gone.location.removeprefix("file://")).read_text())
     assert document["properties"]["gc.enabled"] == "false"
     assert document["table-uuid"] != old.document["table-uuid"]

@@ -20,10 +20,11 @@ from sparkwap.audits.incremental import (
     basis,
     follows_from_the_row,
     is_due,
+    key_range,
     latest,
     passed,
 )
-from sparkwap.audits.shared_statement import form_of
+from sparkwap.audits.shared_statement import Added, form_of
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.private_catalog import PrivateCatalog
 from sparkwap.catalog.snapshot_files import Part, Snapshot
@@ -60,16 +61,16 @@ class Increments:
 
     Attributes:
         answers: How each test is answered.
-        added: The private tables to read, by the index of the test.
-        checked: The tests that read all rows although the added ones would do: by index, the
-            private table, the snapshot that has passed, and the one to audit.
+        added: What to read instead of the table, by the index of the test.
+        checked: The tests that read all rows although the added ones would do: by index, the added
+            rows, the snapshot that has passed, and the one to audit.
         parts: The files of these tables.
         tried: Whether a test may build on an earlier result.
     """
 
     answers: list[Answer]
-    added: dict[int, str] = field(default_factory=dict)
-    checked: dict[int, tuple[str, int, int]] = field(default_factory=dict)
+    added: dict[int, Added] = field(default_factory=dict)
+    checked: dict[int, tuple[Added, int, int]] = field(default_factory=dict)
     parts: list[Part] = field(default_factory=list)
     tried: bool = False
 
@@ -111,7 +112,7 @@ class IncrementFinder:
         private = PrivateCatalog(
             self._command.connections.rows_of, self._command.credentials.catalog_name
         )
-        made: dict[tuple[str, int], str | None] = {}
+        made: dict[tuple[str, int], tuple[str, Part] | None] = {}
         for at, one in asked.items():
             ((_, location),) = one.read.values()
             document = self._command.lake.store.load(location)
@@ -127,13 +128,17 @@ class IncrementFinder:
             key = (location, base.snapshot)
             if key not in made:
                 made[key] = self._table(document, base.snapshot, head, private, found)
-            if (name := made[key]) is None:
+            if (private_table := made[key]) is None:
                 continue
+            name, part = private_table
+            form = form_of(one.query)
+            key_of = form.key if form else None
+            added = Added(name, key_of and key_range(key_of, document, part.bounds))
             days, audits = run.settings.whole_audit_days, run.settings.whole_audit_every
             if is_due(base, now, days, audits):
-                found.checked[at] = (name, base.snapshot, head)
+                found.checked[at] = (added, base.snapshot, head)
             else:
-                found.added[at] = name
+                found.added[at] = added
                 found.answers[at] = replace(
                     answer, how="incremental", whole_at=base.whole_at, since=base.since + 1
                 )
@@ -163,7 +168,7 @@ class IncrementFinder:
         head: int,
         private: PrivateCatalog,
         found: Increments,
-    ) -> str | None:
+    ) -> tuple[str, Part] | None:
         """Return the private table of the added files; None if all rows have to be read."""
         if not self._usable:
             return None
@@ -186,7 +191,7 @@ class IncrementFinder:
             return None
         self._command.connections.end_session_later()
         try:
-            return private.register(part.location)
+            return private.register(part.location), part
         except Exception as error:
             # A server without SQLite's driver; the next tables would fail as this one.
             self.give_up(error)
