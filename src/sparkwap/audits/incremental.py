@@ -13,30 +13,13 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.file_plan import DeleteFile, StateFiles
+from sparkwap.catalog.file_plan import DataFile, DeleteFile, StateFiles
 from sparkwap.catalog.sparksql import current_schema
-from sparkwap.core.sqllex import Token, tokens
-
-_FUNCTIONS = frozenset(
-    """
-    abs ceil ceiling floor round sign mod pmod power sqrt exp greatest least coalesce nullif ifnull
-    nvl nvl2 if isnull isnotnull isnan length char_length character_length octet_length lower upper
-    trim ltrim rtrim btrim substring substr left right concat concat_ws replace startswith endswith
-    contains instr locate position regexp regexp_like rlike split size cardinality array_contains
-    element_at year quarter month day dayofmonth dayofweek hour minute second date_trunc trunc
-    datediff date_add date_sub add_months last_day cast try_cast decimal varchar char numeric
-    like in and or not
-    """.split()  # noqa: SIM905 - a page of one word a line
-)
-"""Functions of Spark whose result follows from their arguments, and types with a size."""
-_METADATA_COLUMNS = (
-    "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated"
-)  # fmt: skip
-"""Columns of Iceberg that are not in the rows; names that begin like them are taken for them."""
+from sparkwap.core.sqllex import tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +88,21 @@ def basis(query: str, document: md.Document, session: Iterable[Sequence[Any]]) -
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
-def latest(results: Iterable[Passed], document: md.Document, head: int | None) -> Passed | None:
-    """Return the newest earlier result from which the state ``head`` grew; None if there is none.
+def latest(results: Iterable[Passed], ancestors: Iterable[md.Document]) -> Passed | None:
+    """Return the newest earlier result from which a state grew; None if there is none.
+
+    Results of format version 1 do not count: its snapshots have no sequence number.
 
     Args:
         results: Earlier results with the same `basis`.
-        document: The table's metadata.
-        head: The snapshot to audit.
+        ancestors: The snapshot to audit, and those that it grew from, newest first.
     """
     by_snapshot: dict[int, list[Passed]] = {}
     for one in results:
         by_snapshot.setdefault(one.snapshot, []).append(one)
-    for snapshot in md.ancestors(document, head):
-        if found := by_snapshot.get(int(snapshot["snapshot-id"])):
+    for snapshot in ancestors if by_snapshot else ():
+        found = by_snapshot.get(int(snapshot["snapshot-id"]))
+        if found and snapshot.get("sequence-number"):
             return max(found, key=lambda one: (one.whole_at, -one.since))
     return None
 
@@ -131,20 +116,24 @@ def is_due(base: Passed, now: datetime, days: float, audits: int) -> bool:
         days: The most days since all rows were audited.
         audits: The most audits of added rows since then.
     """
-    return base.since >= audits or now - base.whole_at >= timedelta(days=days)
+    age = (now - base.whole_at).total_seconds()
+    return base.since >= audits or not 0 <= age < days * 86_400
 
 
-def added_files(before: StateFiles, after: StateFiles) -> frozenset[str] | None:
+def added_files(before: StateFiles, after: StateFiles) -> list[DataFile] | None:
     """Return the data files that hold all rows of ``after`` that ``before`` did not have.
 
+    A file that is listed once more is an added one, too.
+
     Args:
-        before: The files of a state.
+        before: The files of a state; its table has format version 2 or higher, in which files have
+            sequence numbers.
         after: The files of a state that grew from it.
 
     Returns:
-        The paths; None if a deleted row may be back, because deletes of a kept file are gone.
+        The files; None if a deleted row may be back, because deletes of a kept file are gone.
     """
-    old, new = set(before.data), set(after.data)
+    old, new = Counter(before.data), Counter(after.data)
     removed = {file.path for file in old - new}
     gone = {one for one in set(before.deletes) - set(after.deletes) if one.target not in removed}
     # Only a deletion vector has all rows that its predecessors have.
@@ -154,7 +143,7 @@ def added_files(before: StateFiles, after: StateFiles) -> frozenset[str] | None:
     deleted, before_that = _deleted(after.deletes), _deleted(before.deletes)
     if any(deleted[target] < before_that[target] for target in before_that.keys() - removed):
         return None
-    return frozenset(file.path for file in new - old)
+    return list(new - old)
 
 
 def key_range(
@@ -192,27 +181,3 @@ def _deleted(deletes: Iterable[DeleteFile]) -> Counter[str]:
         if one.target is not None and not one.equality:
             found[one.target] += one.rows
     return found
-
-
-def follows_from_the_row(condition: Sequence[Token]) -> bool:
-    """Return whether the truth of a condition follows from the values of a row alone.
-
-    Only known functions are allowed: any other one may be the project's own. Names with dots are
-    not, because what they mean depends on the name of the table.
-    """
-    for before, token, after in zip(
-        [None, *condition], condition, [*condition[1:], None], strict=False
-    ):
-        called = after is not None and after.text == "("
-        if token.kind == "string" and token.text.startswith('"'):
-            return False
-        if token.text == "." and before is not None and not before.text.isdecimal():
-            return False
-        if not token.is_name:
-            continue
-        word = token.value.lower()
-        if word == "user" or word.startswith(_METADATA_COLUMNS):
-            return False
-        if called and (token.kind == "quoted" or word not in _FUNCTIONS):
-            return False
-    return True

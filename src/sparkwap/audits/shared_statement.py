@@ -142,7 +142,8 @@ def form_of(query: str) -> Form | None:
         key, values = accepted["key"], accepted["values"]
         count = f"count_if({key} not in ({values}))"
         known = _are_literals(values)
-        return Form(accepted["relation"], count, None, tuple(tokens(key))) if known else None
+        condition = tuple(tokens(f"{key} not in ({values})"))
+        return Form(accepted["relation"], count, None, condition) if known else None
     rows = _ROWS.fullmatch(text)
     if rows is None:
         return None

@@ -14,10 +14,12 @@ class DataFile:
     Attributes:
         path: Its location.
         sequence: Its data sequence number; only later deletes apply to it.
+        rows: The number of its rows, deleted rows included.
     """
 
     path: str
     sequence: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,8 +94,9 @@ def definition(document: Document) -> dict[str, Any]:
 
 def ancestors(document: Document, head: int | None) -> Iterator[Document]:
     """Yield a snapshot and its ancestors, newest first, up to the first one that has expired."""
+    by_id = {entry["snapshot-id"]: entry for entry in document.get("snapshots") or ()}
     while head is not None:
-        found = snapshot(document, head)
+        found = by_id.get(head)
         if found is None:
             return
         yield found

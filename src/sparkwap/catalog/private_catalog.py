@@ -15,7 +15,8 @@ from sparkwap.core.sqltext import literal, quote
 
 Sql = Callable[[str], Sequence[Sequence[Any]]]
 
-CATALOG = "wap_diff"
+CATALOG = f"wap_private_{uuid.uuid4().hex[:12]}"
+"""Its name in Spark, which no schema has: its names would be taken for tables of this catalog."""
 _CONF = f"spark.sql.catalog.{CATALOG}"
 _NAMESPACE = "t"
 # Settings of the lake's catalog that the private catalog must not have.
@@ -107,7 +108,7 @@ class PrivateCatalog:
 
     @staticmethod
     def _own() -> dict[str, str]:
-        database = f"wap_diff_{uuid.uuid4().hex}"
+        database = f"wap_private_{uuid.uuid4().hex}"
         return {
             _CONF: "org.apache.iceberg.spark.SparkCatalog",
             f"{_CONF}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",

@@ -97,7 +97,7 @@ class Snapshot:
                 continue
             for file, sequence in self._live(manifest):
                 if manifest.has_data:
-                    data.append(DataFile(file["file_path"], sequence))
+                    data.append(DataFile(file["file_path"], sequence, int(file["record_count"])))
                 else:
                     deletes.append(_delete(file, sequence))
         return StateFiles(tuple(data), tuple(deletes))
@@ -111,8 +111,12 @@ class Snapshot:
         """Return a number of the snapshot's summary; None if it is missing."""
         return count_of(self.snapshot, name)
 
-    def part(self, paths: Collection[str]) -> Part:
+    def part(self, paths: Collection[str], without: Collection[str] = ()) -> Part:
         """Write a private table of these data files of the snapshot, with their deletes.
+
+        Args:
+            paths: The files.
+            without: Paths of manifests that list none of them.
 
         Raises:
             Unreadable: sparkwap cannot read the manifests.
@@ -120,7 +124,7 @@ class Snapshot:
         """
         part = Part(self.store)
         try:
-            part.write(self, frozenset(paths))
+            part.write(self, frozenset(paths), without)
         except BaseException:
             part.remove()
             raise
@@ -191,13 +195,15 @@ class Part:
         known = [(low, high) for low, high in found if low is not None and high is not None]
         return known if len(known) == len(found) else None
 
-    def write(self, of: Snapshot, paths: frozenset[str]) -> None:
+    def write(self, of: Snapshot, paths: frozenset[str], without: Collection[str]) -> None:
         """Write manifests, manifest list and metadata; see `Snapshot.part`."""
         place = _placer(of.document)
         entries = []
         for manifest in of.manifests:
             if not manifest.has_data:
                 entries.append(manifest)
+                continue
+            if manifest.path in without:
                 continue
             content, files = of.kept(manifest, paths)
             if content is not None:

@@ -90,11 +90,16 @@ class Ledger(JournalTable):
         ]
         return {row["test_id"]: row for row in latest(counted, "test_id", "executed_at")}
 
-    def results_of(self, test_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-        """Return the rows of tests that later answers may build on, by test."""
-        wanted = ex.And(ex.In("test_id", set(test_ids)), ex.NotNull("basis"))
+    def results_to_build_on(self, since: datetime) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows of tests that later answers may build on, by test.
+
+        Args:
+            since: Rows count if all rows of their table were audited then or later.
+        """
+        columns = ("test_id", "status", "failures", "basis", "snapshot", "whole_at", "increments")
+        new = ex.GreaterThanOrEqual("whole_at", since.isoformat())
         found: dict[str, list[dict[str, Any]]] = {}
-        for row in self.read("tests", wanted) if test_ids else ():
+        for row in self.read("tests", ex.And(ex.NotNull("basis"), new), columns):
             found.setdefault(str(row["test_id"]), []).append(row)
         return found
 

@@ -8,7 +8,7 @@ import pytest
 from helpers.lake import Reader
 from helpers.project import MakeProject, Outcome, Project
 
-ROWS = 300_000
+ROWS = 1_100_000
 SCHEMA = """
 models:
   - name: t

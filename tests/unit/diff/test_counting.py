@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sparkwap.catalog.private_catalog import CATALOG
 from sparkwap.core.names import is_diff_folder
 from sparkwap.diff import Differ, session, sources
 
@@ -58,7 +59,7 @@ def test_a_view_is_read_on_both_branches_into_temporary_tables(bench: Bench) -> 
     (found,) = Differ(bench.lake, spark).compare(BRANCH).tables
     assert (found.change, found.how, found.added, found.removed) == ("changed", "whole", 1, 2)
     session = [s for s in spark.statements if "spark.wap.branch" in s or s.startswith("create t")]
-    assert [s.split(" using ")[0].split(" wap_diff.")[0] for s in session] == [
+    assert [s.split(" using ")[0].split(f" {CATALOG}.")[0] for s in session] == [
         f"set spark.wap.branch={BRANCH}",
         "create table",
         "reset spark.wap.branch",

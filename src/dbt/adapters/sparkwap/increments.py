@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.sparkwap.__version__ import version
 from dbt.adapters.sparkwap.sessions import logger
@@ -18,26 +18,31 @@ from sparkwap.audits.incremental import (
     Answer,
     added_files,
     basis,
-    follows_from_the_row,
     is_due,
     key_range,
     latest,
     passed,
 )
+from sparkwap.audits.row_condition import follows_from_the_row
 from sparkwap.audits.shared_statement import Added, form_of
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.private_catalog import PrivateCatalog
 from sparkwap.catalog.snapshot_files import Part, Snapshot
+from sparkwap.catalog.sparksql import current_schema
 from sparkwap.core.names import folded
 from sparkwap.core.sqllex import tokens
+from sparkwap.core.sqltext import quote
+from sparkwap.core.text import first_line
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.command import DbtCommand
     from sparkwap.catalog import Identifier
     from sparkwap.runs.run import Run
 
-WORTH_ROWS = 200_000
-"""The rows of a table from which on its files are compared; it costs about a second."""
+WORTH_ROWS = 1_000_000
+"""The rows of a table from which on its files are compared; smaller ones are read faster."""
+_REMEMBERED = 4
+"""The multiple of the days between audits of all rows for which results are looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +98,16 @@ class IncrementFinder:
     def __init__(self, command: DbtCommand) -> None:
         self._command = command
         self._usable = True
+        self._found: dict[str, list[dict[str, Any]]] | None = None
 
     def give_up(self, error: Exception) -> None:
         """Read all rows from now on: the session cannot read the private tables."""
-        logger.debug(f"audits read all rows: {error}")
+        if self._usable:
+            logger.info(
+                "sparkwap  audits read all rows of large tables: the server cannot read a table of "
+                f"the added rows alone ({first_line(str(error))}). The setting "
+                "wap_audits_incremental: never saves the attempt"
+            )
         self._usable = False
 
     def find(self, run: Run | None, questions: Sequence[Question], found: Increments) -> None:
@@ -107,12 +118,14 @@ class IncrementFinder:
         if not asked:
             return
         found.tried = True
-        rows = self._command.lake.ledger.results_of([one.test_id for one in asked.values()])
         session, now = self._session, datetime.now(UTC)
+        days, audits = run.settings.whole_audit_days, run.settings.whole_audit_every
+        rows = self._results(now, days)
         private = PrivateCatalog(
             self._command.connections.rows_of, self._command.credentials.catalog_name
         )
         made: dict[tuple[str, int], tuple[str, Part] | None] = {}
+        histories: dict[str, list[md.Document]] = {}
         for at, one in asked.items():
             ((_, location),) = one.read.values()
             document = self._command.lake.store.load(location)
@@ -122,7 +135,9 @@ class IncrementFinder:
                 continue
             answer = Answer("shared", digest, now, 0, head, location)
             found.answers[at] = answer
-            base = latest(passed(rows.get(one.test_id, ()), digest), document, head)
+            if location not in histories:
+                histories[location] = list(md.ancestors(document, head))
+            base = latest(passed(rows.get(one.test_id, ()), digest), histories[location])
             if base is None:
                 continue
             key = (location, base.snapshot)
@@ -134,7 +149,6 @@ class IncrementFinder:
             form = form_of(one.query)
             key_of = form.key if form else None
             added = Added(name, key_of and key_range(key_of, document, part.bounds))
-            days, audits = run.settings.whole_audit_days, run.settings.whole_audit_every
             if is_due(base, now, days, audits):
                 found.checked[at] = (added, base.snapshot, head)
             else:
@@ -145,14 +159,17 @@ class IncrementFinder:
 
     def _may_build_on(self, one: Question) -> bool:
         form = form_of(one.query)
-        if form is None or len(one.read) != 1 or not follows_from_the_row(form.condition):
+        if form is None or len(one.read) != 1:
             return False
         ((identifier, (_, location)),) = one.read.items()
         name = folded(identifier)
         # The query may name something else: a metadata table, or a table of another catalog.
         if form.table not in (name, (self._command.credentials.catalog_name.lower(), *name)):
             return False
-        return self._command.lake.most_rows(location) >= WORTH_ROWS
+        if self._command.lake.most_rows(location) < WORTH_ROWS:
+            return False
+        fields = current_schema(self._command.lake.store.load(location))["fields"]
+        return follows_from_the_row(form.condition, fields)
 
     def _head(self, run: Run, document: md.Document) -> int | None:
         """Return the snapshot that a session of the run reads."""
@@ -179,16 +196,15 @@ class IncrementFinder:
         old, new = (Snapshot(store, document, one) for one in states if one is not None)
         try:
             common = {m.path for m in old.manifests} & {m.path for m in new.manifests}
-            paths = added_files(old.files(common), new.files(common))
-            if paths is None:
+            added = added_files(old.files(common), new.files(common))
+            rows = sum(file.rows for file in added or ())
+            if added is None or rows > (new.count("total-records") or 0) / 2:
                 return None
-            part = new.part(paths)
+            part = new.part({file.path for file in added}, common)
         except Exception as error:
             logger.debug(f"the added rows are not known: {error}")
             return None
         found.parts.append(part)
-        if part.rows > (new.count("total-records") or 0) / 2:
-            return None
         self._command.connections.end_session_later()
         try:
             return private.register(part.location), part
@@ -196,6 +212,13 @@ class IncrementFinder:
             # A server without SQLite's driver; the next tables would fail as this one.
             self.give_up(error)
             return None
+
+    def _results(self, now: datetime, days: float) -> dict[str, list[dict[str, Any]]]:
+        """Return the results of earlier commands; read once."""
+        if self._found is None:
+            since = now - timedelta(days=min(_REMEMBERED * days, 36_500))
+            self._found = self._command.lake.ledger.results_to_build_on(since)
+        return self._found
 
     @cached_property
     def _session(self) -> list[tuple[str, ...]]:
@@ -212,7 +235,11 @@ class IncrementFinder:
             for one in found
             if one[0].startswith("spark.sql.") and not one[0].startswith(ignored)
         ]
-        ((*facts,),) = rows_of("select version(), current_timezone(), current_user()")
+        catalog = quote(self._command.credentials.catalog_name)
+        ((*facts,),) = rows_of(
+            "select version(), current_timezone(), current_user(), "
+            f"{catalog}.system.iceberg_version()"
+        )
         return [*settings, (version, *map(str, facts))]
 
 

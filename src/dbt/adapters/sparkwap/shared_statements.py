@@ -408,7 +408,8 @@ class SharedStatements:
         for at, member in enumerate(batch):
             added = found.get(len(batch) + at)
             if at in increments.checked and added == 0 != found[at]:
-                member.proven.set_exception(_missed(member, *increments.checked[at][1:]))
+                _, base, head = increments.checked[at]
+                member.proven.set_exception(_missed(member, base, head, found[at]))
             else:
                 member.proven.set_result(increments.answers[at] if found.get(at) == 0 else None)
         return True
@@ -450,12 +451,14 @@ class SharedStatements:
         return sum(map(self._command.lake.most_rows, locations)) <= SMALL_ROWS
 
 
-def _missed(member: _Member, base: int, head: int) -> DbtRuntimeError:
+def _missed(member: _Member, base: int, head: int, failures: int) -> DbtRuntimeError:
+    ((table, _),) = member.read.items()
     return DbtRuntimeError(
-        f"The audit of added rows is wrong for {member.test_id}: it passed on snapshot {base}, no "
-        f"row that was added since fails it, but rows of snapshot {head} do. This is a fault of "
-        "sparkwap, or of a writer that brings deleted rows back. The table is not published. Audit "
-        "all rows with the variable wap_audits_incremental: never"
+        f"{member.test_id} passed on snapshot {base} of {'.'.join(table)}, and no row that was "
+        f"added since fails it. But {failures:,} rows or values of snapshot {head} do. The table "
+        "is not published. Either a writer has brought deleted rows back, or sparkwap has built on "
+        "a result that it should not have: please report this. To audit all rows in each run: "
+        "wap_audits_incremental: never"
     )
 
 

@@ -1,0 +1,137 @@
+"""Which conditions follow from the values of a row alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkwap.audits.row_condition import follows_from_the_row
+from sparkwap.audits.shared_statement import form_of
+
+TYPES: dict[str, Any] = {
+    "id": "long",
+    "x": "int",
+    "y": "double",
+    "z": "decimal(9, 2)",
+    "code": "string",
+    "txt": "string",
+    "my col": "string",
+    "at": "timestamptz",
+    "day": "date",
+    "user_id": "long",
+    "Current_Date": "int",
+    "date": "int",
+    "tags": {"type": "list", "element": "string"},
+    "days": {
+        "type": "map",
+        "key": "int",
+        "value": {"type": "struct", "fields": [{"type": "date"}]},
+    },
+    "nano": "timestamp_ns",
+    "other": "variant",
+    "_partition_key": "int",
+    "\u017fum": "int",
+}
+FIELDS = [{"name": name, "type": kind} for name, kind in TYPES.items()]
+
+
+def follows(condition: str) -> bool:
+    form = form_of(f"select * from s.t where {condition}")
+    assert form is not None
+    return follows_from_the_row(form.condition, FIELDS)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "id is null",
+        "not (x between 1 and 2)",
+        "lower(trim(code)) not in ('a', 'today')",
+        "cast(x as decimal(9, 2)) < 0 or length(`my col`) > 3",
+        "coalesce(x, 0) < 0 and case when x = 1 then y else z end > 2",
+        "x > 1.5 or y > 1e-3 or id = 5L or z < 2BD",
+        "USER_ID IS NULL",
+        "cast(txt as int) > 3",
+        "at > timestamp '2024-01-31 12:00:00' or day >= date '2024-01-31' or day < '2024-01-31'",
+        "date_trunc('month', at) = at and year(day) > 2000",
+        "size(tags) > 3 and array_contains(tags, 'x')",
+        "size(days) > 3",
+        "code like 'a%' or code rlike '^b' or code in ('c') or concat(code, 'd') = 'e'",
+        "`\u017fum` > 3",
+    ],
+)
+def test_known_conditions(condition: str) -> None:
+    assert follows(condition)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        # Functions that may be the project's own.
+        "my_udf(x) > 0",
+        "s.my_udf(x) > 0",
+        "`lower`(code) = 'a'",
+        "exists(array(1), x -> x > 0)",
+        # The time.
+        "now() > at",
+        "day > current_date",
+        "day > `current_date`",
+        "day > current_timestamp()",
+        "day > current_time\u017ftamp",
+        "day = 'today'",
+        "day = date 'today'",
+        "day = date 'today Europe/Paris'",
+        "at < '00:00'",
+        "at < 'to' 'day'",
+        "at < concat('to', 'day')",
+        "cast(concat('to', 'day') as date) > day",
+        "date'today' > day",
+        "cast('12:00' as timestamp) > at",
+        # A text of the table may be a time of today.
+        "cast(txt as timestamp) > at",
+        "cast(txt as timestamp) is null",
+        "txt < at",
+        "year(txt) > 2000",
+        "date_trunc('day', txt) is null",
+        # A text after a name may be of another type.
+        "x = X'1F'",
+        "day + interval '1' day > at",
+        # Columns of Iceberg, of the session, of no table.
+        "_file like 'a%'",
+        "_pos > 3",
+        "_partition_key > 3",
+        "`_last_updated_sequence_number` > 3",
+        "code <> user",
+        "unknown > 3",
+        "\u212aey > 3",
+        # What a name with dots means depends on the name of the table.
+        "s.t.x > 1",
+        "t.x > 1",
+        "s.trim(code) = 'a'",
+        "\"code\" = 'a'",
+        # Types whose values are not known.
+        "nano is null",
+        "other is null",
+        "cast(x as time) is null",
+        "cast(x as variant) is null",
+    ],
+)
+def test_unknown_conditions(condition: str) -> None:
+    assert not follows(condition)
+
+
+def accepted(column: str, values: str) -> bool:
+    form = form_of(
+        f"with all_values as (select {column} as value_field, count(*) as n_records from s.t "
+        f"group by {column}) select * from all_values where value_field not in ({values})"
+    )
+    assert form is not None
+    return follows_from_the_row(form.condition, FIELDS)
+
+
+def test_accepted_values() -> None:
+    assert accepted("code", "'a', 'today'")
+    assert accepted("day", "'2024-01-31'")
+    assert not accepted("day", "'today'")
+    assert not accepted("at", "'2024-01-31', '12:00'")
