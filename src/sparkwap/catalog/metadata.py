@@ -80,6 +80,12 @@ def snapshot(document: Document, snapshot_id: int) -> Document | None:
     return None
 
 
+def count(snapshot: Document | None, name: str) -> int | None:
+    """Return a number of a snapshot's summary; None if it is missing."""
+    text = str(((snapshot or {}).get("summary") or {}).get(name, ""))
+    return int(text) if text.isdecimal() else None
+
+
 def definition(document: Document) -> dict[str, Any]:
     """Return the parts that define a table: schema, layout, location and format version."""
     keys = (

@@ -109,7 +109,7 @@ class Snapshot:
 
     def count(self, name: str) -> int | None:
         """Return a number of the snapshot's summary; None if it is missing."""
-        return count_of(self.snapshot, name)
+        return md.count(self.snapshot, name)
 
     def part(self, paths: Collection[str], without: Collection[str] = ()) -> Part:
         """Write a private table of these data files of the snapshot, with their deletes.
@@ -223,12 +223,6 @@ class Part:
         self._written.append(location)
         self._store.files.write(location, content)
         return location
-
-
-def count_of(snapshot: md.Document, name: str) -> int | None:
-    """Return a number of a snapshot's summary; None if it is missing."""
-    text = str((snapshot.get("summary") or {}).get(name, ""))
-    return int(text) if text.isdecimal() else None
 
 
 def private_table(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from sparkwap.catalog import content_equality
+from sparkwap.catalog import metadata as md
 from sparkwap.catalog.file_plan import FilePlan, plan_files
 from sparkwap.catalog.private_catalog import PrivateCatalog
-from sparkwap.catalog.snapshot_files import Part, Snapshot, Unreadable, count_of
+from sparkwap.catalog.snapshot_files import Part, Snapshot, Unreadable
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.sqltext import literal, quote
 from sparkwap.diff.model import How
@@ -148,7 +149,7 @@ class SourceFinder:
 
     def _whole(self, state: TableVersion, sign: int) -> Source:
         branch = state.branch if state.kind == "view" else None
-        rows = None if state.found is None else count_of(state.found, "total-records")
+        rows = md.count(state.found, "total-records")
         return Source(self.relation(state), sign, sign < 0, branch=branch, rows=rows)
 
 

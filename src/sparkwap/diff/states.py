@@ -81,10 +81,8 @@ class TableVersion:
             return None
         if self.snapshot is None:
             return 0
-        summary = (self.found or {}).get("summary") or {}
-        deletes = str(summary.get("total-delete-files", "0"))
-        records = str(summary.get("total-records", ""))
-        return int(records) if deletes == "0" and records.isdecimal() else None
+        deletes = md.count(self.found, "total-delete-files")
+        return None if deletes else md.count(self.found, "total-records")
 
 
 def states_of(lake: Lake, ref: str) -> dict[Identifier, TableVersion]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
@@ -158,8 +159,8 @@ class Lake:
         """
         document = self._store.load(location)
         heads = [md.snapshot(document, ref.snapshot_id) for ref in md.refs_of(document).values()]
-        counts = [((head or {}).get("summary") or {}).get("total-records", "inf") for head in heads]
-        return max(map(float, counts), default=0)
+        counts = [md.count(head, "total-records") for head in heads]
+        return max((math.inf if one is None else one for one in counts), default=0)
 
     def unreadable(self) -> dict[Identifier, str]:
         """Return the tables and views whose metadata cannot be read -> the error."""

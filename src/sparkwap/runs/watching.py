@@ -249,8 +249,8 @@ class Watch:
         snapshot = md.snapshot(document, main) if main is not None else None
         if snapshot is None:
             return "it empty"
-        rows = (snapshot.get("summary") or {}).get("total-records")
-        return snapshot_words(main) + (f" of {int(rows):,} rows" if rows is not None else "")
+        rows = md.count(snapshot, "total-records")
+        return snapshot_words(main) + (f" of {rows:,} rows" if rows is not None else "")
 
     def _is_published(self, snapshot_id: int) -> bool:
         publishes = self._ledger().publishes()
