@@ -134,7 +134,7 @@ def added_files(before: StateFiles, after: StateFiles) -> list[DataFile] | None:
         The files; None if a deleted row may be back, because deletes of a kept file are gone.
     """
     old, new = Counter(before.data), Counter(after.data)
-    removed = {file.path for file in old - new}
+    removed = {file.path for file in old} - {file.path for file in new}
     gone = {one for one in set(before.deletes) - set(after.deletes) if one.target not in removed}
     # Only a deletion vector has all rows that its predecessors have.
     vectors = {one.target for one in after.deletes if one.offset is not None}

@@ -1,59 +1,68 @@
 """Which conditions follow from the values of a row alone. Pure.
 
-What is not known to do so, does not: a condition may have columns of the table, known functions,
-keywords, numbers and texts. Spark reads a text without a date as a time of today, and the text
-``today`` as a date. So a condition with dates or times may have no column of texts, and only texts
-that are whole dates or units.
+What is not known to do so, does not: a condition may have columns of the table, known functions and
+keywords at their places, numbers and texts. Spark reads the text ``12:00`` as a time of today, and
+``today`` as a date. So a condition with dates or times has no texts but whole dates and units, and
+nothing that makes texts.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sparkwap.core.sqllex import Token
 
-_OF_DATES = frozenset(
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_OF_DATES = _words(
     """
     year quarter month day dayofmonth dayofweek hour minute second date_trunc trunc datediff
     date_add date_sub add_months last_day
-    """.split()  # noqa: SIM905 - a page of one word a line
+    """
 )
-_SIZED = frozenset(["decimal", "varchar", "char", "numeric"])
-_OPERATORS = frozenset("and or not in like rlike regexp between when then else escape".split())  # noqa: SIM905
-_FUNCTIONS = (
-    _OF_DATES
-    | _SIZED
-    | _OPERATORS
-    | frozenset(
+_OF_ANY = _words(
+    """
+    coalesce nullif ifnull nvl nvl2 if isnull isnotnull greatest least cast try_cast
+    abs ceil ceiling floor round sign mod pmod power sqrt exp isnan size cardinality
+    """
+)
+_OF_TEXTS = _words(
+    """
+    length char_length character_length octet_length lower upper trim ltrim rtrim btrim substring
+    substr left right concat concat_ws replace startswith endswith contains instr locate position
+    regexp_like split array_contains element_at
+    """
+)
+"""Functions of Spark whose result follows from their arguments."""
+_DATE_TYPES = _words("date timestamp timestamp_ntz timestamp_ltz")
+_TEXT_TYPES = _words("string varchar char binary")
+_TYPES = (
+    _DATE_TYPES
+    | _TEXT_TYPES
+    | _words(
         """
-        abs ceil ceiling floor round sign mod pmod power sqrt exp greatest least coalesce nullif
-        ifnull nvl nvl2 if isnull isnotnull isnan length char_length character_length octet_length
-        lower upper trim ltrim rtrim btrim substring substr left right concat concat_ws replace
-        startswith endswith contains instr locate position regexp_like split size cardinality
-        array_contains element_at cast try_cast
-        """.split()  # noqa: SIM905
+        boolean tinyint byte smallint short int integer bigint long float real double decimal dec
+        numeric
+        """
     )
 )
-"""Functions of Spark whose result follows from their arguments, and what may stand before `(`."""
-_DATE_TYPES = frozenset(["date", "timestamp", "timestamp_ntz", "timestamp_ltz"])
-_WORDS = (
-    _SIZED
-    | _OPERATORS
-    | _DATE_TYPES
-    | frozenset(
-        """
-        is null true false case end as div boolean tinyint byte smallint short int integer bigint
-        long float real double dec string binary
-        """.split()  # noqa: SIM905
-    )
+_LITERALS = _words("null true false")
+_BEFORE_A_VALUE = _words("not case when")
+_AFTER_A_VALUE = _words(
+    "and or not in like rlike regexp between when then else escape is div end as"
 )
-"""Keywords and names of types."""
-_NUMBER = re.compile(r"\d+(?:e\d*)?(?:l|s|y|f|d|bd)?", re.IGNORECASE | re.ASCII)
-_PLAIN = re.compile(r"boolean|int|long|float|double|decimal\(.*\)")
-_TEXT = re.compile(r"string|binary|uuid|fixed\[.*\]")
-_DATE = re.compile(r"date|timestamp|timestamptz")
+_AFTER_NOT = _words("in like rlike regexp between")
+_SYMBOLS = frozenset("()[],.+-*/%<>=!")
+_NUMBER = re.compile(r"\d+(?:l|s|y|f|d|bd)?|\d+e\d*(?:f|d|bd)?", re.IGNORECASE | re.ASCII)
+_NUMBER_TYPE = re.compile(r"boolean|int|long|float|double|decimal\(.*\)")
+_TEXT_TYPE = re.compile(r"string|binary|uuid|fixed\[.*\]")
+_DATE_TYPE = re.compile(r"date|timestamp|timestamptz")
 """Types of Iceberg."""
 _WHOLE_DATE = re.compile(
     r"'(?:\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)?"
@@ -64,11 +73,19 @@ _METADATA_COLUMNS = (
     "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated"
 )  # fmt: skip
 """Columns of Iceberg that are not in the rows; names that begin like them are taken for them."""
-_OF_THE_SESSION = frozenset(
-    ["current_date", "current_time", "current_timestamp", "current_user", "localtimestamp",
-     "session_user", "user"]
-)  # fmt: skip
+_OF_THE_SESSION = _words(
+    "current_date current_time current_timestamp current_user localtimestamp session_user user"
+)
 """Names that Spark may take for functions without brackets, although a column has this name."""
+
+
+@dataclass
+class _Found:
+    """What a condition has."""
+
+    types: set[str] = field(default_factory=set)
+    texts: list[str] = field(default_factory=list)
+    words: set[str] = field(default_factory=set)
 
 
 def follows_from_the_row(condition: Sequence[Token], fields: Iterable[Mapping[str, Any]]) -> bool:
@@ -82,47 +99,81 @@ def follows_from_the_row(condition: Sequence[Token], fields: Iterable[Mapping[st
     columns: dict[str, set[str]] = {}
     for one in fields:
         columns.setdefault(_folded(one["name"]), set()).update(_types(one["type"]))
-    types: set[str] = set()
-    dated = False
-    texts = []
-    befores, afters = [None, *condition], [*condition[1:], None]
-    for before, token, after in zip(befores, condition, afters, strict=False):
-        called = after is not None and after.text == "("
-        if token.kind == "string":
-            # After another name, Spark may read it in another way; after a string, as its end.
-            if token.text.startswith('"') or not _may_stand_before_a_text(before):
-                return False
-            texts.append(token.text)
-        elif token.text == "." and before is not None and not before.text.isdecimal():
-            return False
-        elif token.is_name:
-            word = _folded(token.value)
-            if word.startswith(_METADATA_COLUMNS) or word in _OF_THE_SESSION:
-                return False
-            bare = token.kind == "word"
-            known = bare and word in (_FUNCTIONS if called else _WORDS)
-            known = known or (bare and not called and _NUMBER.fullmatch(word) is not None)
-            if not called and word in columns:
-                known = True
-                types |= columns[word]
-            if not known:
-                return False
-            dated = dated or word in _OF_DATES or word in _DATE_TYPES
-        elif token.kind == "unclosed":
-            return False
-    if not all(
-        _PLAIN.fullmatch(one) or _TEXT.fullmatch(one) or _DATE.fullmatch(one) for one in types
-    ):
+    found = _read(condition, columns)
+    if found is None:
         return False
-    if not (dated or any(map(_DATE.fullmatch, types))):
+    kinds = (_NUMBER_TYPE, _TEXT_TYPE, _DATE_TYPE)
+    if not all(any(kind.fullmatch(one) for kind in kinds) for one in found.types):
+        return False
+    dated = found.words & (_OF_DATES | _DATE_TYPES) or any(map(_DATE_TYPE.fullmatch, found.types))
+    if not dated:
         return True
-    return all(map(_WHOLE_DATE.fullmatch, texts)) and not any(map(_TEXT.fullmatch, types))
+    makes_texts = found.words & (_OF_TEXTS | _TEXT_TYPES)
+    has_texts = any(map(_TEXT_TYPE.fullmatch, found.types))
+    return not makes_texts and not has_texts and all(map(_WHOLE_DATE.fullmatch, found.texts))
 
 
-def _may_stand_before_a_text(token: Token | None) -> bool:
-    if token is None or token.kind == "symbol":
-        return True
-    return token.is_word(*_OPERATORS, *_DATE_TYPES)
+def _read(condition: Sequence[Token], columns: Mapping[str, set[str]]) -> _Found | None:
+    """Return what a condition has; None if it has something unknown, or at an unknown place."""
+    found = _Found()
+    # Many keywords may be names, too: at other places they are.
+    after_value = False
+    before: Token | None = None
+    for at, token in enumerate(condition):
+        after = condition[at + 1] if at + 1 < len(condition) else None
+        called = after is not None and after.text == "("
+        word = _folded(token.value) if token.is_name else ""
+        bare = token.kind == "word"
+        if token.kind == "symbol":
+            if token.text not in _SYMBOLS or (token.text == "." and not _is_number(before)):
+                return None
+            after_value = token.text in ")]"
+        elif token.kind == "string":
+            if after_value or token.text.startswith('"') or "$" in token.text:
+                return None
+            found.texts.append(token.text)
+            after_value = True
+        elif not token.is_name or word.startswith(_METADATA_COLUMNS) or word in _OF_THE_SESSION:
+            return None
+        elif after_value:
+            if not (bare and word in _AFTER_A_VALUE):
+                return None
+            after_value = word == "end"
+        elif before is not None and before.is_word("as"):
+            if not (bare and word in _TYPES):
+                return None
+            found.words.add(word)
+            after_value = True
+        elif bare and (
+            word in _BEFORE_A_VALUE
+            or (word in _AFTER_NOT and before is not None and before.is_word("not"))
+        ):
+            pass
+        elif called:
+            if not (bare and word in _OF_DATES | _OF_ANY | _OF_TEXTS):
+                return None
+            found.words.add(word)
+        elif bare and word in _DATE_TYPES and after is not None and after.kind == "string":
+            found.words.add(word)
+        elif word in columns:
+            found.types |= columns[word]
+            after_value = True
+        elif bare and (word in _LITERALS or _is_number(token)):
+            if word.endswith("e") and word not in _LITERALS and not _is_sign(after):
+                return None
+            after_value = True
+        else:
+            return None
+        before = token
+    return found
+
+
+def _is_number(token: Token | None) -> bool:
+    return token is not None and token.kind == "word" and bool(_NUMBER.fullmatch(token.text))
+
+
+def _is_sign(token: Token | None) -> bool:
+    return token is not None and token.text in ("+", "-")
 
 
 def _folded(name: str) -> str:

@@ -272,7 +272,9 @@ def test_later_tests_are_answered_ahead(make_project: MakeProject, reader: Reade
     # The second statement is sent before the tests of the first one have ended.
     log = (project.folder / "logs/dbt.log").read_text()
     events = re.findall(r"is answered by a shared|sends a shared statement of 60", log)
-    assert events[:2] == ["sends a shared statement of 60"] * 2
+    sent = [at for at, event in enumerate(events) if event.startswith("sends")]
+    assert len(sent) == 2
+    assert sent[1] < MOST_TESTS // 2
 
 
 def test_a_test_that_changes_the_session_neither_gives_nor_takes_an_answer(

@@ -81,6 +81,8 @@ def test_a_range_of_names_that_differ_in_case_is_not_known() -> None:
         # A file that is listed twice has its rows twice.
         ((data("a"), ()), (data("a", "a"), ()), {"a"}),
         ((data("a"), ()), ((*data("a"), DataFile("a", 3)), ()), {"a"}),
+        # One of two listings is gone, with the deletes of both.
+        ((data("a", "a"), (vector("a", 2),)), (data("a"), ()), None),
         # Rows are back.
         ((data("a"), (vector("a", 2),)), (data("a"), ()), None),
         ((data("a"), (vector("a", 2),)), (data("a"), (vector("a", 1),)), None),
