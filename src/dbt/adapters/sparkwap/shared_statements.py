@@ -26,7 +26,6 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.utils.dict import deep_map_render
 
 from dbt.adapters.sparkwap.command_run import CommandRun
-from dbt.adapters.sparkwap.increments import IncrementFinder, Increments, Question
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.sessions import logger
 from dbt.adapters.sparkwap.statements import StatementGuard
@@ -35,6 +34,7 @@ from sparkwap.audits.shared_statement import is_enclosed, is_volatile, may_read_
 from sparkwap.core.names import folded
 
 if TYPE_CHECKING:
+    from dbt.adapters.sparkwap.increments import IncrementFinder, Increments
     from sparkwap.catalog import Identifier
     from sparkwap.runs.run import Run
 
@@ -113,7 +113,13 @@ class SharedStatements:
         self._begun: set[str] = set()
         self._contexts: dict[str, dict[str, Any]] = {}
         self._templates: dict[tuple[str, bool], Any] = {}
-        self._increments = IncrementFinder(runs.command)
+
+    @cached_property
+    def _increments(self) -> IncrementFinder:
+        # It imports what reads files of tables, which most commands do not need.
+        from dbt.adapters.sparkwap.increments import IncrementFinder
+
+        return IncrementFinder(self._command)
 
     @available.parse(lambda *a, **k: None)
     def share(self, test: Mapping[str, Any], query: str, sql: str) -> None:
@@ -419,6 +425,8 @@ class SharedStatements:
 
         Behind them come the rows that the tests of `checked` find among the added ones.
         """
+        from dbt.adapters.sparkwap.increments import Increments, Question
+
         connections = self._command.connections
         numbered = dict(enumerate(one.query for one in batch))
         plain = Increments([Answer() for _ in batch])
