@@ -230,6 +230,8 @@ class IncrementFinder:
             "spark.sql.catalog.", "spark.sql.iceberg.snapshot-property.",
             # They change how Spark finds an answer, and not the answer.
             "spark.sql.adaptive.", "spark.sql.codegen.", "spark.sql.shuffle.",
+            # How results are shown; the Thrift server sets it with some statements.
+            "spark.sql.binaryOutputStyle",
         )  # fmt: skip
         settings = [
             one
