@@ -58,8 +58,7 @@ _AFTER_A_VALUE = _words(
     "and or not in like rlike regexp between when then else escape is div end as"
 )
 _AFTER_NOT = _words("in like rlike regexp between")
-_SYMBOLS = frozenset("()[],.+-*/%<>=!")
-_NUMBER = re.compile(r"\d+(?:l|s|y|f|d|bd)?|\d+e\d*(?:f|d|bd)?", re.IGNORECASE | re.ASCII)
+_NUMBER = re.compile(r"\d+(?:e\d+)?(?:f|d|bd)?|\d+[lsy]", re.IGNORECASE | re.ASCII)
 _NUMBER_TYPE = re.compile(r"boolean|int|long|float|double|decimal\(.*\)")
 _TEXT_TYPE = re.compile(r"string|binary|uuid|fixed\[.*\]")
 _DATE_TYPE = re.compile(r"date|timestamp|timestamptz")
@@ -116,16 +115,17 @@ def follows_from_the_row(condition: Sequence[Token], fields: Iterable[Mapping[st
 def _read(condition: Sequence[Token], columns: Mapping[str, set[str]]) -> _Found | None:
     """Return what a condition has; None if it has something unknown, or at an unknown place."""
     found = _Found()
-    # Many keywords may be names, too: at other places they are.
+    # Many keywords may be names, too, and `*` may be all columns: at other places they are.
     after_value = False
+    infix_not = False
     before: Token | None = None
-    for at, token in enumerate(condition):
-        after = condition[at + 1] if at + 1 < len(condition) else None
-        called = after is not None and after.text == "("
+    for token, after in zip(condition, [*condition[1:], None], strict=True):
         word = _folded(token.value) if token.is_name else ""
         bare = token.kind == "word"
+        if before is not None and before.text == "." and not token.text.isdecimal():
+            return None
         if token.kind == "symbol":
-            if token.text not in _SYMBOLS or (token.text == "." and not _is_number(before)):
+            if not _is_at_its_place(token, before, after_value):
                 return None
             after_value = token.text in ")]"
         elif token.kind == "string":
@@ -136,20 +136,23 @@ def _read(condition: Sequence[Token], columns: Mapping[str, set[str]]) -> _Found
         elif not token.is_name or word.startswith(_METADATA_COLUMNS) or word in _OF_THE_SESSION:
             return None
         elif after_value:
-            if not (bare and word in _AFTER_A_VALUE):
+            if not (bare and word in _AFTER_A_VALUE) or (word == "is" and not _is_literal(after)):
+                return None
+            infix_not = word == "not"
+            if infix_not and not (after is not None and after.is_word(*_AFTER_NOT)):
                 return None
             after_value = word == "end"
+        elif infix_not:
+            infix_not = False
         elif before is not None and before.is_word("as"):
             if not (bare and word in _TYPES):
                 return None
             found.words.add(word)
             after_value = True
-        elif bare and (
-            word in _BEFORE_A_VALUE
-            or (word in _AFTER_NOT and before is not None and before.is_word("not"))
-        ):
-            pass
-        elif called:
+        elif bare and word in _BEFORE_A_VALUE:
+            if not _begins(word, before, after):
+                return None
+        elif after is not None and after.text == "(":
             if not (bare and word in _OF_DATES | _OF_ANY | _OF_TEXTS):
                 return None
             found.words.add(word)
@@ -158,22 +161,47 @@ def _read(condition: Sequence[Token], columns: Mapping[str, set[str]]) -> _Found
         elif word in columns:
             found.types |= columns[word]
             after_value = True
-        elif bare and (word in _LITERALS or _is_number(token)):
-            if word.endswith("e") and word not in _LITERALS and not _is_sign(after):
-                return None
+        elif bare and (word in _LITERALS or _NUMBER.fullmatch(word)):
             after_value = True
         else:
             return None
         before = token
-    return found
+    return found if after_value else None
 
 
-def _is_number(token: Token | None) -> bool:
-    return token is not None and token.kind == "word" and bool(_NUMBER.fullmatch(token.text))
+def _is_at_its_place(symbol: Token, before: Token | None, after_value: bool) -> bool:
+    """Return whether a symbol is one that may stand after, or not after, a value."""
+    text = symbol.text
+    if text == "(":
+        # The size of a type.
+        return not after_value or (before is not None and before.is_word(*_TYPES))
+    if text in "+-":
+        return True
+    if text in "<>=!":
+        return after_value or (before is not None and before.text in "<>=!")
+    if text == ".":
+        return before is not None and before.text.isdecimal()
+    return after_value and text in ")[],*/%"
 
 
-def _is_sign(token: Token | None) -> bool:
-    return token is not None and token.text in ("+", "-")
+def _begins(word: str, before: Token | None, after: Token | None) -> bool:
+    """Return whether ``not``, ``case`` or ``when`` is a keyword at a place without a value before.
+
+    ``not - 1`` and ``case(1)`` would be a variable and a function.
+    """
+    if after is None:
+        return False
+    if word == "not":
+        if before is not None and before.is_word("is"):
+            return after.is_word(*_LITERALS)
+        return after.text == "(" or (after.is_name and not after.is_word(*_AFTER_A_VALUE))
+    if word == "when":
+        return before is not None and before.is_word("case")
+    return after.is_name and (after.is_word("when") or not after.is_word(*_AFTER_A_VALUE))
+
+
+def _is_literal(token: Token | None) -> bool:
+    return token is not None and token.is_word("not", *_LITERALS)
 
 
 def _folded(name: str) -> str:
