@@ -16,10 +16,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from sparkwap.catalog import Identifier
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.file_plan import DataFile, DeleteFile, StateFiles
 from sparkwap.catalog.sparksql import current_schema
 from sparkwap.core.sqllex import tokens
+
+
+@dataclass(frozen=True)
+class Question:
+    """A test that a shared statement is to answer.
+
+    Attributes:
+        test_id: The test.
+        query: Its query.
+        read: The state of the tables that it reads, before the statement is sent.
+    """
+
+    test_id: str
+    query: str
+    read: Mapping[Identifier, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ _OF_TEXTS = _words(
     regexp_like split array_contains element_at
     """
 )
+_FUNCTIONS = _OF_DATES | _OF_ANY | _OF_TEXTS
 """Functions of Spark whose result follows from their arguments."""
 _DATE_TYPES = _words("date timestamp timestamp_ntz timestamp_ltz")
 _TEXT_TYPES = _words("string varchar char binary")
@@ -136,7 +137,9 @@ def _read(condition: Sequence[Token], columns: Mapping[str, set[str]]) -> _Found
         elif not token.is_name or word.startswith(_METADATA_COLUMNS) or word in _OF_THE_SESSION:
             return None
         elif after_value:
-            if not (bare and word in _AFTER_A_VALUE) or (word == "is" and not _is_literal(after)):
+            if not (bare and word in _AFTER_A_VALUE) or (
+                word == "is" and not _may_follow_is(after)
+            ):
                 return None
             infix_not = word == "not"
             if infix_not and not (after is not None and after.is_word(*_AFTER_NOT)):
@@ -153,7 +156,7 @@ def _read(condition: Sequence[Token], columns: Mapping[str, set[str]]) -> _Found
             if not _begins(word, before, after):
                 return None
         elif after is not None and after.text == "(":
-            if not (bare and word in _OF_DATES | _OF_ANY | _OF_TEXTS):
+            if not (bare and word in _FUNCTIONS):
                 return None
             found.words.add(word)
         elif bare and word in _DATE_TYPES and after is not None and after.kind == "string":
@@ -200,7 +203,7 @@ def _begins(word: str, before: Token | None, after: Token | None) -> bool:
     return after.is_name and (after.is_word("when") or not after.is_word(*_AFTER_A_VALUE))
 
 
-def _is_literal(token: Token | None) -> bool:
+def _may_follow_is(token: Token | None) -> bool:
     return token is not None and token.is_word("not", *_LITERALS)
 
 

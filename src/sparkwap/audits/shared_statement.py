@@ -9,10 +9,11 @@ it were alone. If one of them fails, the statement fails, and all of them are se
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from sparkwap.catalog import Identifier
 from sparkwap.core.sqllex import ANY_RELATION, FILES, Token, relation_names, tokens
@@ -128,6 +129,11 @@ def statement(queries: Mapping[int, str], added: Mapping[int, Added] | None = No
     for relation, pairs in counts.items():
         parts.append(f"select inline(array({', '.join(pairs)})) from {relation}")
     return "\nunion all\n".join(parts)
+
+
+def counts_of(rows: Iterable[Sequence[Any]]) -> dict[int, int]:
+    """Return the number of rows of each query, by its number, from the rows of `statement`."""
+    return {int(at): int(found) for at, found in rows}
 
 
 def form_of(query: str) -> Form | None:

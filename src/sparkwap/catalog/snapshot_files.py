@@ -163,6 +163,11 @@ class Snapshot:
         return self._read[location]
 
 
+def common_manifests(old: Snapshot, new: Snapshot) -> set[str]:
+    """Return the paths of the manifests that both snapshots have: their files are the same."""
+    return {one.path for one in old.manifests} & {one.path for one in new.manifests}
+
+
 class Part:
     """A private table of some files of a snapshot; no catalog of the lake has it.
 

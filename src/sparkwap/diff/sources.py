@@ -8,7 +8,7 @@ from sparkwap.catalog import content_equality
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.file_plan import FilePlan, plan_files
 from sparkwap.catalog.private_catalog import PrivateCatalog
-from sparkwap.catalog.snapshot_files import Part, Snapshot, Unreadable
+from sparkwap.catalog.snapshot_files import Part, Snapshot, Unreadable, common_manifests
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.sqltext import literal, quote
 from sparkwap.diff.model import How
@@ -106,7 +106,7 @@ class SourceFinder:
     def _parts(self, before: TableVersion, after: TableVersion, found: Sources) -> bool:
         """Add the files that differ as private tables; return False if these are all files."""
         old, new = (self._snapshot(state) for state in (before, after))
-        common = {m.path for m in old.manifests} & {m.path for m in new.manifests}
+        common = common_manifests(old, new)
         files = old.files(common), new.files(common)
         plan = plan_files(*files)
         sides = (

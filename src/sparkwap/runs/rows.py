@@ -86,7 +86,6 @@ class Rows:
 
     def _tests(self, now: datetime) -> list[dict[str, Any]]:
         by_id = {test.test_id: test for test in self.facts.tests}
-        answers = {one.test_id: self._answer(one) for one in self.facts.fresh}
         return [
             {
                 "run_id": self.run.run_id,
@@ -103,17 +102,18 @@ class Rows:
                 "named": self.facts.named.get(one.test_id),
                 "finding": one.finding,
                 "seconds": self.facts.seconds.get(one.test_id),
-                "answered": answers[one.test_id].how,
-                "basis": answers[one.test_id].basis,
-                "snapshot": answers[one.test_id].snapshot,
-                "whole_at": answers[one.test_id].whole_at,
-                "increments": answers[one.test_id].since,
+                "answered": answer.how,
+                "basis": answer.basis,
+                "snapshot": answer.snapshot,
+                "whole_at": answer.whole_at,
+                "increments": answer.since,
                 "inputs": one.rule.inputs if one.rule else None,
                 "code": one.rule.code if one.rule else None,
                 "sql": one.rule.sql if one.rule else None,
                 "given": one.rule.given if one.rule else None,
             }
             for one in self.facts.fresh
+            for answer in (self._answer(one),)
         ]
 
     def _answer(self, result: TestResult) -> Answer:

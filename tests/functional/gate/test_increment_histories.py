@@ -22,7 +22,7 @@ from sparkwap.audits.incremental import Passed, added_files, basis, key_range, l
 from sparkwap.audits.shared_statement import Added, form_of, statement
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.private_catalog import PrivateCatalog
-from sparkwap.catalog.snapshot_files import Snapshot
+from sparkwap.catalog.snapshot_files import Snapshot, common_manifests
 from sparkwap.publish.lake import Lake
 
 SCHEMA = "increment_histories"
@@ -82,7 +82,7 @@ class History:
             f"create table {self.table} (id bigint, v int, p int) using iceberg {by} "
             f"tblproperties({written})"
         )
-        self._insert("select id, 1, cast(id % 3 as int) from range(12)")
+        sql(f"insert into {self.table} select id, 1, cast(id % 3 as int) from range(12)")
 
     def compare(self) -> None:
         """Answer each test in both ways."""
@@ -116,7 +116,7 @@ class History:
             Snapshot(self.lake.store, document, md.snapshot(document, one) or {})
             for one in (base, head)
         )
-        common = {m.path for m in old.manifests} & {m.path for m in new.manifests}
+        common = common_manifests(old, new)
         files = added_files(old.files(common), new.files(common))
         if files is None:
             self.seen["whole"] += 1
@@ -152,8 +152,7 @@ class History:
         t, new, pick = self.table, self.next, self.random.choice
         of = f"table => '{SCHEMA}.{self.name}'"
         insert = f"insert into {t} (id, v, p) "
-        document_rows = self.sql(f"select snapshot_id from {t}.snapshots")
-        snapshot = pick(document_rows)[0]
+        snapshot = pick(self.sql(f"select snapshot_id from {t}.snapshots"))[0]
         return {
             insert + f"select id + {new}, 1, cast(id % 3 as int) from range(3)": 4,
             insert + f"values ({new}, {pick(['-1', 'null'])}, {pick([0, 1, 2])})": 4,
@@ -183,9 +182,6 @@ class History:
 
     def _mode(self) -> str:
         return self.random.choice(["merge-on-read", "merge-on-read", "copy-on-write"])
-
-    def _insert(self, rows: str) -> None:
-        self.sql(f"insert into {self.table} (id, v, p) {rows}")
 
 
 def test_added_rows_answer_as_all_rows(sql: Sql, lake: Lake) -> None:

@@ -21,7 +21,7 @@ from sparkwap.audits.incremental import (
 )
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.file_plan import DataFile, DeleteFile, StateFiles
-from sparkwap.catalog.snapshot_files import Snapshot
+from sparkwap.catalog.snapshot_files import Snapshot, common_manifests
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -243,7 +243,7 @@ def test_added_rows_answer_as_all_rows(bench: Bench, steps: list[tuple[str, list
             Snapshot(bench.lake.store, found, md.snapshot(found, one) or {})
             for one in (base.snapshot, head)
         )
-        common = {m.path for m in old.manifests} & {m.path for m in new.manifests}
+        common = common_manifests(old, new)
         files = added_files(old.files(common), new.files(common))
         assert files is not None
         paths = {file.path for file in files}

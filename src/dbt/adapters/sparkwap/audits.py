@@ -17,7 +17,7 @@ from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.relation import SparkWapRelation, identifier_of
 from sparkwap.audits import anomaly, constraints
 from sparkwap.audits.metrics import ROW_COUNT, Measured, rows_sql
-from sparkwap.audits.shared_statement import statement
+from sparkwap.audits.shared_statement import counts_of, statement
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.sqltext import literal, quote
 
@@ -174,8 +174,7 @@ class Audits:
             if not parts:
                 return
             queries = dict(enumerate(sql for _, _, sql in parts))
-            rows = self._command.connections.rows_of(statement(queries))
-            counts = {int(at): int(count) for at, count in rows}
+            counts = counts_of(self._command.connections.rows_of(statement(queries)))
             constraints.require_kept(
                 str(model["name"]),
                 [(one, what, counts[at]) for at, (one, what, _) in enumerate(parts)],

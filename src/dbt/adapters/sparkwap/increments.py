@@ -6,7 +6,7 @@ a shared statement reads in place of the table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -16,6 +16,7 @@ from dbt.adapters.sparkwap.__version__ import version
 from dbt.adapters.sparkwap.sessions import logger
 from sparkwap.audits.incremental import (
     Answer,
+    Question,
     added_files,
     basis,
     is_due,
@@ -24,10 +25,10 @@ from sparkwap.audits.incremental import (
     passed,
 )
 from sparkwap.audits.row_condition import follows_from_the_row
-from sparkwap.audits.shared_statement import Added, form_of
+from sparkwap.audits.shared_statement import Added, Form, form_of
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.private_catalog import PrivateCatalog
-from sparkwap.catalog.snapshot_files import Part, Snapshot
+from sparkwap.catalog.snapshot_files import Part, Snapshot, common_manifests
 from sparkwap.catalog.sparksql import current_schema
 from sparkwap.core.names import folded
 from sparkwap.core.sqllex import tokens
@@ -36,28 +37,12 @@ from sparkwap.core.text import first_line
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.command import DbtCommand
-    from sparkwap.catalog import Identifier
     from sparkwap.runs.run import Run
 
 WORTH_ROWS = 1_000_000
 """The rows of a table from which on its files are compared; smaller ones are read faster."""
 _REMEMBERED = 4
 """The multiple of the days between audits of all rows for which results are looked up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A test of a batch.
-
-    Attributes:
-        test_id: The test.
-        query: Its query.
-        read: The state of the tables that it reads.
-    """
-
-    test_id: str
-    query: str
-    read: Mapping[Identifier, tuple[str, str]]
 
 
 @dataclass
@@ -114,7 +99,7 @@ class IncrementFinder:
         """Find out how tests are answered; in doubt, from all rows."""
         if run is None or not (run.settings.incremental_audits and self._usable):
             return
-        asked = {at: one for at, one in enumerate(questions) if self._may_build_on(one)}
+        asked = {at: form for at, one in enumerate(questions) if (form := self._known_form(one))}
         if not asked:
             return
         found.tried = True
@@ -126,10 +111,11 @@ class IncrementFinder:
         )
         made: dict[tuple[str, int], tuple[str, Part] | None] = {}
         histories: dict[str, list[md.Document]] = {}
-        for at, one in asked.items():
+        for at, form in asked.items():
+            one = questions[at]
             ((_, location),) = one.read.values()
             document = self._command.lake.store.load(location)
-            digest = basis(_without_name(one.query), document, session)
+            digest = basis(_without_name(one.query, form), document, session)
             head = self._head(run, document)
             if head is None:
                 continue
@@ -146,9 +132,7 @@ class IncrementFinder:
             if (private_table := made[key]) is None:
                 continue
             name, part = private_table
-            form = form_of(one.query)
-            key_of = form.key if form else None
-            added = Added(name, key_of and key_range(key_of, document, part.bounds))
+            added = Added(name, form.key and key_range(form.key, document, part.bounds))
             if is_due(base, now, days, audits):
                 found.checked[at] = (added, base.snapshot, head)
             else:
@@ -157,20 +141,21 @@ class IncrementFinder:
                     answer, how="incremental", whole_at=base.whole_at, since=base.since + 1
                 )
 
-    def _may_build_on(self, one: Question) -> bool:
+    def _known_form(self, one: Question) -> Form | None:
+        """Return the form of a test that may build on an earlier result; None for others."""
         form = form_of(one.query)
         # Spark may put the value of a variable in, also into a comment.
         if form is None or len(one.read) != 1 or "${" in one.query:
-            return False
+            return None
         ((identifier, (_, location)),) = one.read.items()
         name = folded(identifier)
         # The query may name something else: a metadata table, or a table of another catalog.
         if form.table not in (name, (self._command.credentials.catalog_name.lower(), *name)):
-            return False
+            return None
         if self._command.lake.most_rows(location) < WORTH_ROWS:
-            return False
+            return None
         fields = current_schema(self._command.lake.store.load(location))["fields"]
-        return follows_from_the_row(form.condition, fields)
+        return form if follows_from_the_row(form.condition, fields) else None
 
     def _head(self, run: Run, document: md.Document) -> int | None:
         """Return the snapshot that a session of the run reads."""
@@ -196,7 +181,7 @@ class IncrementFinder:
             return None
         old, new = (Snapshot(store, document, one) for one in states if one is not None)
         try:
-            common = {m.path for m in old.manifests} & {m.path for m in new.manifests}
+            common = common_manifests(old, new)
             added = added_files(old.files(common), new.files(common))
             rows = sum(file.rows for file in added or ())
             if added is None or rows > (new.count("total-records") or 0) / 2:
@@ -246,8 +231,6 @@ class IncrementFinder:
         return [*settings, (version, *map(str, facts))]
 
 
-def _without_name(query: str) -> str:
-    """Return a query of a known form without the name of its table: a new one is built beside."""
-    form = form_of(query)
-    text = " ".join(token.text for token in tokens(query))
-    return text if form is None else text.replace(form.relation, "?", 1)
+def _without_name(query: str, form: Form) -> str:
+    """Return a query without the name of its table: a new one is built beside."""
+    return " ".join(token.text for token in tokens(query)).replace(form.relation, "?", 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -29,8 +29,14 @@ from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from dbt.adapters.sparkwap.sessions import logger
 from dbt.adapters.sparkwap.statements import StatementGuard
-from sparkwap.audits.incremental import Answer
-from sparkwap.audits.shared_statement import is_enclosed, is_volatile, may_read_others, statement
+from sparkwap.audits.incremental import Answer, Question
+from sparkwap.audits.shared_statement import (
+    counts_of,
+    is_enclosed,
+    is_volatile,
+    may_read_others,
+    statement,
+)
 from sparkwap.core.names import folded
 
 if TYPE_CHECKING:
@@ -60,20 +66,14 @@ _CALL = re.compile(r"\s*(?:env_var|ref|var|source|doc)\s*\(.+\)\s*$")
 """An argument of a test that dbt takes for Jinja, although it has no braces."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+@dataclass(frozen=True)
+class _Member(Question):
     """A test of a batch.
 
     Attributes:
-        test_id: The test.
-        query: Its query.
-        read: The state of the tables that it reads, before the statement is sent.
         proven: How the statement has proven it; None if it has not.
     """
 
-    test_id: str
-    query: str
-    read: Mapping[Identifier, tuple[str, str]]
     proven: Future[Answer | None] = field(default_factory=Future)
 
 
@@ -425,31 +425,29 @@ class SharedStatements:
 
         Behind them come the rows that the tests of `checked` find among the added ones.
         """
-        from dbt.adapters.sparkwap.increments import Increments, Question
+        from dbt.adapters.sparkwap.increments import Increments
 
-        connections = self._command.connections
-        numbered = dict(enumerate(one.query for one in batch))
-        plain = Increments([Answer() for _ in batch])
+        rows_of = self._command.connections.rows_of
+        queries = dict(enumerate(one.query for one in batch))
+        increments = Increments([Answer() for _ in batch])
         with self._statements.own():
-            if self._are_small(batch):
-                # The session is restored when the test returns it.
-                for setting in _INTERPRETED:
-                    connections.rows_of(f"set {setting}")
-                return _by_number(connections.rows_of(statement(numbered))), plain
-            increments = Increments([Answer() for _ in batch])
             try:
-                questions = [Question(one.test_id, one.query, one.read) for one in batch]
-                self._increments.find(self._runs.active, questions, increments)
+                if self._are_small(batch):
+                    # The session is restored when the test returns it.
+                    for setting in _INTERPRETED:
+                        rows_of(f"set {setting}")
+                else:
+                    self._increments.find(self._runs.active, batch, increments)
                 checked = {len(batch) + at: one[0] for at, one in increments.checked.items()}
-                more = {number: numbered[number - len(batch)] for number in checked}
-                sql = statement(numbered | more, increments.added | checked)
-                return _by_number(connections.rows_of(sql)), increments
+                more = {number: queries[number - len(batch)] for number in checked}
+                sql = statement(queries | more, increments.added | checked)
+                return counts_of(rows_of(sql)), increments
             except Exception as error:
                 if not increments.tried:
                     raise
-                found = _by_number(connections.rows_of(statement(numbered)))
+                found = counts_of(rows_of(statement(queries)))
                 self._increments.give_up(error)
-                return found, plain
+                return found, Increments([Answer() for _ in batch])
             finally:
                 increments.remove()
 
@@ -468,7 +466,3 @@ def _missed(member: _Member, base: int, head: int, failures: int) -> DbtRuntimeE
         "a result that it should not have: please report this. To audit all rows in each run: "
         "wap_audits_incremental: never"
     )
-
-
-def _by_number(rows: Sequence[Sequence[Any]]) -> dict[int, int]:
-    return {int(at): int(count) for at, count in rows}
