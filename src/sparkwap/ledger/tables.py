@@ -22,6 +22,7 @@ from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import difference
 from sparkwap.catalog.files import write_failed
 from sparkwap.catalog.model import LedgerRows, merge_rows
@@ -31,6 +32,7 @@ from sparkwap.core.checkpoints import LEDGER_CREATED, LEDGER_CREATING, checkpoin
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.retry import retrying, rule_of
+from sparkwap.ledger.append import append, old_snapshots
 from sparkwap.ledger.schemas import SCHEMAS
 
 if TYPE_CHECKING:
@@ -50,18 +52,21 @@ _TABLE_PROPERTIES = {
     "commit.manifest.min-count-to-merge": "20",
     "write.metadata.previous-versions-max": "10",
 }
-_KEPT_SNAPSHOTS = 10
 # PyIceberg's expressions accept a column name and a value, but their types do not say so.
 ex: Any = expressions
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """A change of one table; ``make`` adds it to a transaction if ``only_if`` returns True."""
+    """A change of one table: an append of rows, or what ``make`` adds to a transaction.
+
+    It is made if ``only_if`` returns True.
+    """
 
     table: str
     make: Callable[[Transaction], None]
-    only_if: Callable[[Table], bool] = lambda table: True
+    rows: Sequence[Mapping[str, Any]] = ()
+    only_if: Callable[[Table], bool] | None = None
 
 
 class LedgerLake(Protocol):
@@ -199,27 +204,22 @@ class LedgerTables:
     def _stage_one(
         self, change: TableChange, swaps: list[PointerUpdate], files: list[str], obsolete: list[str]
     ) -> None:
-        identifier = (LEDGER_SCHEMA, change.table)
-        table = self.lake.catalog.load_table(identifier)
-        if not change.only_if(table):
+        store = self.lake.store
+        table = self.lake.catalog.load_table((LEDGER_SCHEMA, change.table))
+        if change.only_if is not None and not change.only_if(table):
             return
-        transaction = _Transaction(table)
-        change.make(transaction)
-        grown = transaction.table_metadata
-        former = {snapshot.snapshot_id for snapshot in table.snapshots()}
-        for snapshot in grown.snapshots:
-            if snapshot.snapshot_id not in former:
-                files.extend(_new_files(table, snapshot))
-        trimmed, dropped = _trim(_document(grown))
-        growth = difference(_document(table.metadata), trimmed)
-        row = Pointer(identifier, "table", table.metadata_location)
-        grown_swaps, metadata_files = self.lake.store.grow([(row, growth)])
+        row = Pointer((LEDGER_SCHEMA, change.table), "table", table.metadata_location)
+        document = store.load(row.location)
+        growth = append(table.io, document, change.rows, files) if change.rows else None
+        growth = growth or _by_pyiceberg(table, change, files)
+        grown_swaps, metadata_files = store.grow([(row, growth)])
         swaps.extend(grown_swaps)
         files.extend(metadata_files)
-        log = growth.document(row.location)["metadata-log"]
-        kept = {entry["metadata-file"] for entry in log}
-        obsolete.extend(e.metadata_file for e in grown.metadata_log if e.metadata_file not in kept)
-        obsolete.extend(dropped)
+        after = growth.document(row.location)
+        for listed, location in (("metadata-log", "metadata-file"), ("snapshots", "manifest-list")):
+            kept = {one[location] for one in after.get(listed) or ()}
+            former = (one[location] for one in document.get(listed) or ())
+            obsolete.extend(one for one in former if one not in kept)
 
     def _ensure(self, name: str, *, new: bool) -> None:
         """Create or change a table; retry if another run does so at the same time."""
@@ -291,13 +291,22 @@ class _Transaction(Transaction):
         return self._computed[1]
 
 
-def _arrow(append: LedgerRows) -> pa.Table:
-    schema = SCHEMAS[append.table]
-    unknown = sorted({key for row in append.rows for key in row} - set(schema.names))
+def append_change(new: LedgerRows) -> TableChange:
+    """Return the change that appends rows to their table.
+
+    Raises:
+        ValueError: The ledger has no such column.
+    """
+    schema = SCHEMAS[new.table]
+    unknown = sorted({key for row in new.rows for key in row} - set(schema.names))
     if unknown:
-        raise ValueError(f"unknown columns of {append.table}: {unknown}; known: {schema.names}")
-    rows = [{key: _value(value) for key, value in row.items()} for row in append.rows]
-    return pa.Table.from_pylist(rows, schema=schema)
+        raise ValueError(f"unknown columns of {new.table}: {unknown}; known: {schema.names}")
+    rows = [{key: _value(value) for key, value in row.items()} for row in new.rows]
+    return TableChange(
+        new.table,
+        lambda transaction: transaction.append(pa.Table.from_pylist(rows, schema=schema)),
+        rows,
+    )
 
 
 def _value(value: Any) -> Any:
@@ -306,10 +315,17 @@ def _value(value: Any) -> Any:
     return list(value.items()) if isinstance(value, Mapping) else value
 
 
-def append_change(rows: LedgerRows) -> TableChange:
-    """Return the change that appends rows to their table."""
-    content = _arrow(rows)
-    return TableChange(rows.table, lambda transaction: transaction.append(content))
+def _by_pyiceberg(table: Table, change: TableChange, files: list[str]) -> MetadataChange:
+    transaction = _Transaction(table)
+    change.make(transaction)
+    grown = transaction.table_metadata
+    former = {snapshot.snapshot_id for snapshot in table.snapshots()}
+    for snapshot in grown.snapshots:
+        if snapshot.snapshot_id not in former:
+            files.extend(_new_files(table, snapshot))
+    document = _document(grown)
+    growth = difference(_document(table.metadata), document)
+    return growth.remove_snapshots(old_snapshots(document))
 
 
 def _new_files(table: Table, snapshot: Snapshot) -> list[str]:
@@ -329,19 +345,3 @@ def _new_files(table: Table, snapshot: Snapshot) -> list[str]:
 
 def _document(metadata: TableMetadata) -> md.Document:
     return md.parse(metadata.model_dump_json(exclude_none=True).encode())
-
-
-def _trim(document: md.Document) -> tuple[md.Document, list[str]]:
-    """Return the document with its latest snapshots, and the manifest lists of the removed ones."""
-    named = {ref.snapshot_id for ref in md.refs_of(document).values()}
-    snapshots = sorted(document["snapshots"], key=lambda entry: entry["sequence-number"])
-    old = [entry for entry in snapshots[:-_KEPT_SNAPSHOTS] if entry["snapshot-id"] not in named]
-    gone = {entry["snapshot-id"] for entry in old}
-    trimmed = {
-        **document,
-        "snapshots": [entry for entry in snapshots if entry["snapshot-id"] not in gone],
-        "snapshot-log": [
-            entry for entry in document.get("snapshot-log", ()) if entry["snapshot-id"] not in gone
-        ],
-    }
-    return trimmed, [entry["manifest-list"] for entry in old]

@@ -177,7 +177,7 @@ def test_a_ledger_of_an_older_version_gets_its_new_columns(lake: Lake) -> None:
 
 
 def test_metadata_does_not_grow_without_bound(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparkwap.ledger.tables._KEPT_SNAPSHOTS", 5)
+    monkeypatch.setattr("sparkwap.ledger.append._KEPT_SNAPSHOTS", 5)
     for number in range(30):
         lake.ledger.append(LedgerRows("runs", [{"run_id": f"{number:02}", "started_at": NOW}]))
     assert len(lake.ledger.runs()) == 30
