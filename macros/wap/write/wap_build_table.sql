@@ -10,9 +10,9 @@
     {%- set columns = wap_wanted_columns(wap_query_columns(sql)) -%}
     {%- set place = adapter.wap.place_table(relation, columns, wap_layout()) -%}
     {%- if place == "branch" -%}
-        {%- do _wap_overwrite_partitions("static") -%}
+        {#- Unlike `insert overwrite`, does not depend on the session's overwrite mode. -#}
         {%- call statement("main") -%}
-            insert overwrite {{ relation }}
+            insert into {{ relation }} replace where (true)
             {{ sql }}
         {%- endcall -%}
     {%- elif wap_needs_ddl(columns) -%}
@@ -30,14 +30,6 @@
             {{ sql }}
         {%- endcall -%}
     {%- endif -%}
-{% endmacro %}
-
-{#-
-    Set the overwrite mode directly before an overwrite: `static` replaces all partitions. A hook, a
-    Python model or the server may have set another mode in this session.
--#}
-{% macro _wap_overwrite_partitions(mode) %}
-    {%- do run_query("set spark.sql.sources.partitionOverwriteMode = " ~ mode) -%}
 {% endmacro %}
 
 {#- Names and types of a query's columns, by one statement that reads no data. -#}

@@ -111,6 +111,14 @@
     {%- do _wap_overwrite_partitions("static") -%}
 {% endmacro %}
 
+{#-
+    Set the overwrite mode directly before an overwrite: `static` replaces all partitions. A hook, a
+    Python model or the server may have set another mode in this session.
+-#}
+{% macro _wap_overwrite_partitions(mode) %}
+    {%- do run_query("set spark.sql.sources.partitionOverwriteMode = " ~ mode) -%}
+{% endmacro %}
+
 {% macro _wap_custom_strategy_sql(strategy, relation, increment) %}
     {%- set strategy_sql = adapter.get_incremental_strategy_macro(context, strategy) -%}
     {{ return(strategy_sql({
