@@ -93,12 +93,13 @@ def follows_from_the_row(condition: Sequence[Token], fields: Iterable[Mapping[st
 
     Args:
         condition: Its tokens.
-        fields: The columns of the table, as Iceberg's schema has them. Names with dots are not
-            allowed, because what they mean depends on the name of the table.
+        fields: The columns of the table, as Iceberg's schema has them. A name in another case may
+            be a variable (``spark.sql.caseSensitive``). Names with dots are not allowed, because
+            what they mean depends on the name of the table.
     """
     columns: dict[str, set[str]] = {}
     for one in fields:
-        columns.setdefault(_folded(one["name"]), set()).update(_types(one["type"]))
+        columns.setdefault(one["name"], set()).update(_types(one["type"]))
     found = _read(condition, columns)
     if found is None:
         return False
@@ -121,7 +122,7 @@ def _read(condition: Sequence[Token], columns: Mapping[str, set[str]]) -> _Found
     infix_not = False
     before: Token | None = None
     for token, after in zip(condition, [*condition[1:], None], strict=True):
-        word = _folded(token.value) if token.is_name else ""
+        word = token.value.lower() if token.is_name else ""
         bare = token.kind == "word"
         if before is not None and before.text == "." and not token.text.isdecimal():
             return None
@@ -135,6 +136,9 @@ def _read(condition: Sequence[Token], columns: Mapping[str, set[str]]) -> _Found
             found.texts.append(token.text)
             after_value = True
         elif not token.is_name or word.startswith(_METADATA_COLUMNS) or word in _OF_THE_SESSION:
+            return None
+        elif bare and not word.isascii():
+            # Spark reads the keyword `current_time` with a dotless i, too.
             return None
         elif after_value:
             if not (bare and word in _AFTER_A_VALUE) or (
@@ -161,8 +165,8 @@ def _read(condition: Sequence[Token], columns: Mapping[str, set[str]]) -> _Found
             found.words.add(word)
         elif bare and word in _DATE_TYPES and after is not None and after.kind == "string":
             found.words.add(word)
-        elif word in columns:
-            found.types |= columns[word]
+        elif token.value in columns:
+            found.types |= columns[token.value]
             after_value = True
         elif bare and (word in _LITERALS or _NUMBER.fullmatch(word)):
             after_value = True
@@ -184,7 +188,7 @@ def _is_at_its_place(symbol: Token, before: Token | None, after_value: bool) -> 
         return after_value or (before is not None and before.text in "<>=!")
     if text == ".":
         return before is not None and before.text.isdecimal()
-    return after_value and text in ")[],*/%"
+    return after_value and text in (")", "[", "]", ",", "*", "/", "%")
 
 
 def _begins(word: str, before: Token | None, after: Token | None) -> bool:
@@ -205,11 +209,6 @@ def _begins(word: str, before: Token | None, after: Token | None) -> bool:
 
 def _may_follow_is(token: Token | None) -> bool:
     return token is not None and token.is_word("not", *_LITERALS)
-
-
-def _folded(name: str) -> str:
-    # Other letters have several forms in lower case.
-    return name.lower() if name.isascii() else name
 
 
 def _types(kind: Any) -> Iterator[str]:

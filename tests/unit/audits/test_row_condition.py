@@ -32,6 +32,8 @@ TYPES: dict[str, Any] = {
     "other": "variant",
     "_partition_key": "int",
     "\u017fum": "int",
+    "current_t\u0131mestamp": "timestamptz",
+    "u\u017fer": "string",
 }
 FIELDS = [{"name": name, "type": kind} for name, kind in TYPES.items()]
 
@@ -51,7 +53,7 @@ def follows(condition: str) -> bool:
         "cast(x as decimal(9, 2)) < 0 or length(`my col`) > 3",
         "coalesce(x, 0) < 0 and case when x = 1 then y else z end > 2",
         "x > 1.5 or y > 1e3 or id = 5L or z < 2BD",
-        "USER_ID IS NULL",
+        "user_id IS NULL",
         "cast(txt as int) > 3",
         "at > timestamp '2024-01-31 12:00:00' or day >= date '2024-01-31' or day < '2024-01-31'",
         "date_trunc('month', at) = at and year(day) > 2000",
@@ -149,6 +151,12 @@ def test_known_conditions(condition: str) -> None:
         "txt:a is null",
         "x::date is null",
         "x ^ 2 > 3",
+        # Names in another case may be variables; Spark reads keywords with a dotless i.
+        "USER_ID is null",
+        "`Code` = 'a'",
+        "at > current_t\u0131mestamp",
+        "code <> u\u017fer",
+        "x > 1 */ 2",
         # Columns of Iceberg, of the session, of no table.
         "_file like 'a%'",
         "_pos > 3",

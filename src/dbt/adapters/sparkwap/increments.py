@@ -104,6 +104,8 @@ class IncrementFinder:
             return
         found.tried = True
         session, now = self._session, datetime.now(UTC)
+        if ("spark.sql.hive.thriftServer.singleSession", "true") in session:
+            return  # others may have made functions and variables in this session
         days, audits = run.settings.whole_audit_days, run.settings.whole_audit_every
         rows = self._results(now, days)
         private = PrivateCatalog(
@@ -223,12 +225,18 @@ class IncrementFinder:
             for one in found
             if one[0].startswith("spark.sql.") and not one[0].startswith(ignored)
         ]
+        # Its default follows from the server's environment, so `set` alone does not list it.
+        ((_, ansi, *_),) = rows_of("set spark.sql.ansi.enabled")
         catalog = quote(self._command.credentials.catalog_name)
         ((*facts,),) = rows_of(
             "select version(), current_timezone(), current_user(), "
+            # Patterns, numbers as texts, letters and time zones differ between versions of Java.
+            "java_method('java.lang.System', 'getProperty', 'java.version'), "
+            "java_method('java.util.Locale', 'getDefault'), "
+            "java_method('java.time.zone.ZoneRulesProvider', 'getVersions', 'UTC'), "
             f"{catalog}.system.iceberg_version()"
         )
-        return [*settings, (version, *map(str, facts))]
+        return [*settings, (version, str(ansi), *map(str, facts))]
 
 
 def _without_name(query: str, form: Form) -> str:
