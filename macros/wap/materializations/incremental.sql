@@ -1,5 +1,6 @@
 {% materialization incremental, adapter='sparkwap', supported_languages=['sql', 'python'] %}
     {%- set target_relation = this.incorporate(type="table") -%}
+    {%- if wap_reused() -%}{{ return({"relations": [target_relation]}) }}{%- endif -%}
     {%- set strategy = wap_incremental_strategy() -%}
     {%- set on_schema_change = incremental_validate_on_schema_change(
         config.get("on_schema_change"), default="ignore") -%}

@@ -4,6 +4,7 @@
 -#}
 {% materialization scd2, adapter='sparkwap' %}
     {%- set target_relation = this.incorporate(type="table") -%}
+    {%- if wap_reused() -%}{{ return({"relations": [target_relation]}) }}{%- endif -%}
     {#- dbt's default is `ignore`. Here new columns are appended unless the model sets it. -#}
     {%- set on_schema_change = incremental_validate_on_schema_change(
         config.get("on_schema_change") if "on_schema_change" in model.unrendered_config

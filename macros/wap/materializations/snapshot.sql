@@ -1,5 +1,6 @@
 {% materialization snapshot, adapter='sparkwap' %}
     {%- set target_relation = this.incorporate(type="table") -%}
+    {%- if wap_reused() -%}{{ return({"relations": [target_relation]}) }}{%- endif -%}
     {%- set existing = load_relation(this) -%}
     {%- do wap_check_config() -%}
     {%- if existing is not none and not existing.is_table -%}

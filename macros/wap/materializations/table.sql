@@ -1,5 +1,6 @@
 {% materialization table, adapter='sparkwap', supported_languages=['sql', 'python'] %}
     {%- set target_relation = this.incorporate(type="table") -%}
+    {%- if wap_reused() -%}{{ return({"relations": [target_relation]}) }}{%- endif -%}
     {%- do wap_check_config() -%}
     {{ run_hooks(pre_hooks) }}
     {%- do wap_build_table(target_relation, wap_model_sql()) -%}

@@ -1,5 +1,6 @@
 {% materialization view, adapter='sparkwap' %}
     {%- set target_relation = this.incorporate(type="view") -%}
+    {%- if wap_reused() -%}{{ return({"relations": [target_relation]}) }}{%- endif -%}
     {%- do wap_check_config() -%}
     {{ run_hooks(pre_hooks) }}
     {%- do wap_run_sql_header() -%}

@@ -92,3 +92,12 @@
         {%- do run_query("alter table " ~ relation ~ " write ordered by " ~ order | join(", ")) -%}
     {%- endif -%}
 {% endmacro %}
+
+{#- Whether the node needs no build, because code and inputs are as at its last publish. -#}
+{% macro wap_reused() %}
+    {%- if adapter.wap.is_reused(model.unique_id) -%}
+        {%- do store_raw_result("main", message="REUSED", code="REUSED", rows_affected="-1") -%}
+        {{ return(true) }}
+    {%- endif -%}
+    {{ return(false) }}
+{% endmacro %}

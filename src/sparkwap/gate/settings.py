@@ -80,6 +80,7 @@ class GateSettings:
             since, where this is proven to be enough.
         whole_audit_days: Days after which such a test reads all rows again.
         whole_audit_every: Audits after which it reads all rows again.
+        reuse: Leave out nodes and tests whose code and inputs are as at their last publish.
         reads: The reaction if a table that the run only read has moved at the publish: `warn` in
             the summary, `ignore` it, or `strict`: refuse the publish and rebuild.
         sweep: Whether a run sweeps the lake at its end.
@@ -108,6 +109,7 @@ class GateSettings:
     incremental_audits: bool = True
     whole_audit_days: float = 7
     whole_audit_every: int = 50
+    reuse: bool = False
     reads: ReadsMode = "warn"
     sweep: SweepMode = "never"
     sweep_limits: Limits = field(default_factory=Limits)
@@ -123,7 +125,7 @@ class GateSettings:
 
         The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_disabled_tests`,
         `wap_branch`, `wap_tag_retention_days`, `wap_guard`, `wap_writes`, `wap_rebuilds`,
-        `wap_rebuild_wait`, `wap_rebuild_timeout`, `wap_reads`, `wap_audits`,
+        `wap_rebuild_wait`, `wap_rebuild_timeout`, `wap_reads`, `wap_reuse`, `wap_audits`,
         `wap_audits_incremental`, `wap_audits_whole_days`, `wap_audits_whole_every`, `wap_log`,
         `wap_alerts`, `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days`,
         `wap_sweep_files_after_days`, `wap_sweep_manifests_after_days`, `wap_varying_vars` and
@@ -160,6 +162,7 @@ class GateSettings:
             whole_audit_every=_given(
                 reader.read("wap_audits_whole_every", _count, "a whole number"), 50
             ),
+            reuse=bool(reader.flag("wap_reuse", default=False)),
             reads=cast(ReadsMode, reader.choice("wap_reads", ("warn", "ignore", "strict"))),
             sweep=cast(SweepMode, reader.choice("wap_sweep", ("never", "end_of_run"))),
             sweep_limits=Limits(

@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from sparkwap.core.dbt_cli import LakePlace
-from sparkwap.landing import Entry, parse_entry, root_of
+from sparkwap.landing import Entry, LandingError, list_files, parse_entry, pending, root_of
+from sparkwap.landing.index import Index
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -80,6 +82,34 @@ def known_files(
         return {}
     tables = [table for model in models if (table := published(catalog, model)) is not None]
     return {name: digest for table in tables for name, digest in _files_of(table, names)}
+
+
+def unread(
+    lake: LakePlace, manifest: Mapping[str, Any], project_dir: Path, target_path: Path
+) -> dict[tuple[str, str], int]:
+    """Return the number of unread landing files of each raw model, by its table.
+
+    Args:
+        lake: The lake.
+        manifest: dbt's manifest.
+        project_dir: The folder of the project.
+        target_path: The folder with the indexes of the landing files.
+
+    Raises:
+        LandingError: An entry is invalid.
+    """
+    models = raw_models(manifest, project_dir)
+    known = known_files(lake, models) if models else {}
+    found = {}
+    for model in models:
+        index = Index.of_model(target_path, model.name, model.root, model.entry.path)
+        try:
+            files = list_files(model.root, model.entry, index, uuid4().hex)
+            found[model.table] = len(pending(files, known))
+        except LandingError:
+            # Its build shows the fault.
+            found[model.table] = 1
+    return found
 
 
 def _files_of(table: Table, names: Collection[str] | None) -> Iterator[tuple[str, str]]:

@@ -8,17 +8,12 @@ import re
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
-from sparkwap import landing
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of
-from sparkwap.landing import LandingError
-from sparkwap.landing.index import Index
-from sparkwap.landing.raw_models import known_files, raw_models
+from sparkwap.landing.raw_models import unread
 from sparkwap.plan import render
 
 if TYPE_CHECKING:
-    from sparkwap.catalog import Identifier
     from sparkwap.plan.decide import Plan
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -64,7 +59,8 @@ def plan_of(call: DbtCall, manifest: Mapping[str, Any]) -> Plan:
 
     place = call.lake()
     lake = Lake(place.name, place.properties) if place.exists else None
-    return Gatherer(manifest, lake, _unread(call, manifest)).plan()
+    target = call.project_dir / call.target_path
+    return Gatherer(manifest, lake, unread(place, manifest, call.project_dir, target)).plan()
 
 
 def selection(plan: Plan, manifest: Mapping[str, Any]) -> list[str]:
@@ -85,20 +81,3 @@ def selection(plan: Plan, manifest: Mapping[str, Any]) -> list[str]:
 def _literal(text: str) -> str:
     """Return a criterion for dbt without the characters that have a meaning for it."""
     return re.sub(r"[^\w.:\-]", "?", text)
-
-
-def _unread(call: DbtCall, manifest: Mapping[str, Any]) -> dict[Identifier, int]:
-    """Return the number of unread landing files of each raw model, by its table."""
-    models = raw_models(manifest, call.project_dir)
-    known = known_files(call.lake(), models) if models else {}
-    found = {}
-    for model in models:
-        folder = call.project_dir / call.target_path
-        index = Index.of_model(folder, model.name, model.root, model.entry.path)
-        try:
-            files = landing.list_files(model.root, model.entry, index, uuid4().hex)
-            found[model.table] = len(landing.pending(files, known))
-        except LandingError:
-            # Its build shows the fault.
-            found[model.table] = 1
-    return found

@@ -66,10 +66,14 @@ class Trail:
         naming: The relations that the statements of a node or test have named.
         reads: What a node or test has read from ``main``: name to token.
         shared: The tests that shared statements have answered, and how.
+        reused: The nodes and tests that were left out, because their results are known.
+        written: The tables, folded, that statements have written to or changed.
     """
 
     def __init__(self) -> None:
         self.shared: dict[str, Answer] = {}
+        self.reused: set[str] = set()
+        self.written: set[Identifier] = set()
         self.begun: dict[str, int] = {}
         self.continued: set[str] = set()
         self.candidates_at_build: dict[str, dict[str, str]] = {}

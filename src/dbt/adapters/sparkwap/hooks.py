@@ -13,6 +13,7 @@ from dbt.adapters.sparkwap import rebase, run_results
 from dbt.adapters.sparkwap.command import as_dbt_error, next_to_tell, tell, width
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.manifest import ProjectManifest
+from dbt.adapters.sparkwap.reuse import Reuse
 from dbt.adapters.sparkwap.sessions import logger
 from sparkwap.core import checkpoints
 from sparkwap.core.checkpoints import checkpoint
@@ -34,10 +35,12 @@ class RunHooks:
 
     Args:
         runs: The command's run.
+        reuse: What is left out.
     """
 
-    def __init__(self, runs: CommandRun) -> None:
+    def __init__(self, runs: CommandRun, reuse: Reuse) -> None:
         self._runs = runs
+        self._reuse = reuse
         self._command = runs.command
 
     # -- on-run-start ----------------------------------------------------------------------------
@@ -55,6 +58,7 @@ class RunHooks:
         if run.replay is not None:
             self._pin(run, selected)
         self._runs.record_unfinished()
+        self._reuse.find(run)
         self._runs.opened_by_hook = True
         checkpoint(checkpoints.RUN_OPENED, run_id=run.run_id, branch=run.branch)
         return run.branch
@@ -99,9 +103,10 @@ class RunHooks:
         if run is None:
             return {"lines": [], "failed": False}
         results, manifest = list(results), self._command.read_manifest()
-        nodes = manifest.nodes(results)
+        done = self._reuse.without(run, results)
+        nodes = manifest.nodes(done)
         try:
-            closing = self._closed(run, manifest, nodes, results)
+            closing = self._closed(run, manifest, nodes, done)
         except Exception as error:
             # To dbt these nodes are successful, so `dbt retry` would not repeat them.
             unfinished = {node.node_id: UNFINISHED for node in nodes}
@@ -126,11 +131,14 @@ class RunHooks:
             *rebase_loop.format_rebase(closing),
         ]
         audited_again = run_results.audited_again(skipped)
-        found = (run.left_nothing(), manifest.dropped(), audited_again, _shared(run, results))
+        reused = self._reuse.line(run, results)
+        found = (run.left_nothing(), manifest.dropped(), audited_again, _shared(run, done), reused)
         remarks += filter(None, found)
         columns = width()
         lines = summary.lines(closing, **about, remarks=remarks, width=columns, with_next=False)
         lines += next_to_tell(summary.next_lines(closing, run.branch, columns))
+        if not lines and reused:
+            lines = [f"sparkwap  {reused}"]
         if self._runs.alerts is not None:
             lines += self._runs.alerts.closed(closing, manifest, results)
         return {"lines": [*lines, *self._swept(run)], "failed": self._fail(closing, results)}

@@ -157,7 +157,7 @@ class ProjectManifest:
                 resource_type=str(result.node.resource_type),
                 status=str(result.status),
                 message=one_line(result.message),
-                parents=self._parents(result.node),
+                parents=self.parents(result.node),
                 seconds=result.execution_time,
                 batches=batches_of(result),
             )
@@ -334,7 +334,7 @@ class ProjectManifest:
         section, _, owner = (getattr(test, "file_key_name", None) or "").partition(".")
         return section not in _OWNERS or owner in self._known
 
-    def _parents(self, node: Any) -> frozenset[str]:
+    def parents(self, node: Any) -> frozenset[str]:
         """Return the nodes and sources that a node reads, including those behind views."""
         found = self._closure(depends_on(node)) - {node.unique_id}
         above = {key: self._nodes.get(key) for key in found}

@@ -14,6 +14,7 @@ from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES
 from dbt.adapters.sparkwap.manifest import READING_TYPES, TEST_TYPES
 from dbt.adapters.sparkwap.relation import identifier_of
+from dbt.adapters.sparkwap.reuse import Reuse
 from dbt.adapters.sparkwap.run_results import all_batches
 from dbt.adapters.sparkwap.sessions import logger
 from dbt.adapters.sparkwap.statements import StatementGuard
@@ -36,10 +37,12 @@ class Nodes:
     Args:
         runs: The command's run.
         statements: The guard and the net around its statements.
+        reuse: What is left out.
     """
 
-    def __init__(self, runs: CommandRun, statements: StatementGuard) -> None:
+    def __init__(self, runs: CommandRun, statements: StatementGuard, reuse: Reuse) -> None:
         self._runs = runs
+        self._reuse = reuse
         self._command = runs.command
         self._at_work = statements.at_work
 
@@ -71,6 +74,8 @@ class Nodes:
         config = getattr(node, "config", None)
         self._at_work.writes = config.get("wap_writes") if config is not None else None
         run = self._runs.active
+        if kind in BUILT_TYPES and run is not None and self._reuse.leave_out(run, node):
+            return False
         begun = kind in BUILT_TYPES and run is not None and self._begin_build(run, node)
         if run is not None and kind in READING_TYPES:
             with as_dbt_error():

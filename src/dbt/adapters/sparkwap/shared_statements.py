@@ -27,6 +27,7 @@ from dbt_common.utils.dict import deep_map_render
 
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.relation import SparkWapRelation
+from dbt.adapters.sparkwap.reuse import Reuse
 from dbt.adapters.sparkwap.sessions import logger
 from dbt.adapters.sparkwap.statements import StatementGuard
 from sparkwap.audits.incremental import Answer, Question
@@ -101,10 +102,12 @@ class SharedStatements:
     Args:
         runs: The command's run.
         statements: The guard around its statements.
+        reuse: The tests whose results are known.
     """
 
-    def __init__(self, runs: CommandRun, statements: StatementGuard) -> None:
+    def __init__(self, runs: CommandRun, statements: StatementGuard, reuse: Reuse) -> None:
         self._runs = runs
+        self._reuse = reuse
         self._command = runs.command
         self._statements = statements
         self._lock = threading.Lock()
@@ -123,8 +126,8 @@ class SharedStatements:
 
     @available.parse(lambda *a, **k: None)
     def share(self, test: Mapping[str, Any], query: str, sql: str) -> None:
-        """Answer the next statement of this thread if a shared statement has proven that the test
-        finds no row.
+        """Answer the next statement of this thread if it is proven that the test finds no row, by a
+        shared statement or by its last result.
 
         Args:
             test: dbt's node of the test.
@@ -133,7 +136,10 @@ class SharedStatements:
         """
         self._answer.sql = None
         run, test_id, query = self._runs.active, str(test["unique_id"]), query.strip()
-        if run is None or run.settings.audits == "single":
+        if run is None:
+            return
+        known = self._reuse.covers(run, self._node(test_id))
+        if run.settings.audits == "single" and not known:
             return
         # A project may override `get_test_sql`, and may have another sense of zero.
         before, _, after = sql.partition(query)
@@ -142,6 +148,9 @@ class SharedStatements:
         if not alone:
             # As if it were sent now: through the guard, and on the trail of the test.
             self._statements.check(query)
+        if known and not alone:
+            self._answer.sql, self._answer.of = sql.strip(), (test_id, None)
+            return
         member = self._settled_member(run, test_id, None if alone else query)
         if member is None or member.query != query:
             return
@@ -168,8 +177,12 @@ class SharedStatements:
         if expected is None or run is None or sql.strip() != expected:
             return None
         test_id, answer = self._answer.of
-        logger.debug(f"{test_id} is answered by a shared statement")
-        run.trail.shared[test_id] = answer
+        if answer is None:
+            logger.debug(f"{test_id} is answered by its last result")
+            run.trail.reused.add(test_id)
+        else:
+            logger.debug(f"{test_id} is answered by a shared statement")
+            run.trail.shared[test_id] = answer
         return table_from_rows([[0, False, False]], ["failures", "should_warn", "should_error"])
 
     def _is_session_changed(self) -> bool:
@@ -268,7 +281,11 @@ class SharedStatements:
 
         nodes, selected = self._command.dbt_manifest().nodes, self._runs.selected
         found = [nodes[key] for key in selected if key in nodes]
-        tests = [node for node in found if isinstance(node, GenericTestNode)]
+        tests = [
+            node
+            for node in found
+            if isinstance(node, GenericTestNode) and not self._reuse.is_known(node.unique_id)
+        ]
         tests.sort(key=lambda node: (str(node.attached_node), node.unique_id))
         return [(node, self._command.manifest.tested(node) & selected) for node in tests]
 

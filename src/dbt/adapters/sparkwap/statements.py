@@ -18,7 +18,7 @@ from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.retry import Fate
 from sparkwap.gate import connect_guard, guard
 from sparkwap.gate.settings import table_names
-from sparkwap.gate.statement_effects import dropped_objects, written_tables
+from sparkwap.gate.statement_effects import classify, dropped_objects, written_tables
 
 
 class AtWork(threading.local):
@@ -73,6 +73,13 @@ class StatementGuard:
             present = sqllex.relation_names(sql, present=True)
             run.trail.named(self.at_work.reader, sqllex.relation_names(sql), present)
         self.require_allowed(sql)
+        if run is not None:
+            for target in classify(sql).targets:
+                identifier = guard.identifier_of(
+                    target.name, self._command.credentials.catalog_name
+                )
+                if identifier is not None:
+                    run.trail.written.add(names.folded(identifier))
 
     def require_allowed(self, sql: str) -> None:
         """Refuse a statement that could harm a live table; records nothing."""

@@ -21,6 +21,7 @@ from dbt.adapters.sparkwap.nodes import Nodes
 from dbt.adapters.sparkwap.operations import Operations
 from dbt.adapters.sparkwap.placement import Placement
 from dbt.adapters.sparkwap.python_models import PythonModels
+from dbt.adapters.sparkwap.reuse import Reuse
 from dbt.adapters.sparkwap.shared_statements import SharedStatements
 from dbt.adapters.sparkwap.sql_helpers import SqlHelpers
 from dbt.adapters.sparkwap.statements import StatementGuard
@@ -43,6 +44,7 @@ class Gate:
         Histories,
         Audits,
         SharedStatements,
+        Reuse,
         RunHooks,
         Operations,
     )
@@ -57,9 +59,10 @@ class Gate:
         self.command = DbtCommand(config, connections, dbt_manifest)
         self.runs = CommandRun(self.command)
         statements = StatementGuard(self.runs)
-        self.nodes = Nodes(self.runs, statements)
-        self.hooks = RunHooks(self.runs)
-        self.shared = SharedStatements(self.runs, statements)
+        reuse = Reuse(self.runs)
+        self.nodes = Nodes(self.runs, statements, reuse)
+        self.hooks = RunHooks(self.runs, reuse)
+        self.shared = SharedStatements(self.runs, statements, reuse)
         placement = Placement(self.runs)
         self._parts = (
             SqlHelpers(),
@@ -68,6 +71,7 @@ class Gate:
             Histories(connections, placement, describe),
             Audits(self.runs),
             self.shared,
+            reuse,
             self.hooks,
             Operations(self.runs, statements),
         )
