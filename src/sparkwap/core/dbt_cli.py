@@ -33,11 +33,15 @@ _DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
 
 @dataclass(frozen=True)
 class LakePlace:
-    """A lake's catalog: its name, its PyIceberg properties, and the dbt target that uses it."""
+    """A lake's catalog: its name, its PyIceberg properties, and the dbt target that uses it.
+
+    ``session`` is a token of the profile's settings of Spark.
+    """
 
     name: str
     properties: Mapping[str, str]
     target: str = ""
+    session: str | None = None
 
     @property
     def exists(self) -> bool:
@@ -159,7 +163,12 @@ class DbtCall:
         profile = self.read_profile()
         credentials = profile.credentials
         settings = credentials.catalog_settings(str(self.project_dir))
-        return LakePlace(credentials.catalog_name, dict(settings), profile.target_name)
+        return LakePlace(
+            credentials.catalog_name,
+            dict(settings),
+            profile.target_name,
+            credentials.session_token,
+        )
 
 
 @contextmanager

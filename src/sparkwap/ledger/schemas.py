@@ -28,6 +28,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "waited_seconds": pa.float64(),
             "rebuild_of": _TEXT,
             "manifest_hash": _TEXT,
+            "session": _TEXT,
             "as_of": _TEXT,
             "pins": pa.map_(_TEXT, _TEXT),
         }
@@ -203,6 +204,7 @@ Runs:
     runs.tries: How often the run built again because ``main`` had moved.
     runs.rebuild_of: The run that this rebuild belongs to.
     runs.as_of, runs.pins: The moment of a replay, and the snapshot of each table that it reads.
+    runs.session: A token of the settings of Spark in the profile.
     manifest_hash: The code of a publish, or of a run on a named branch; see ``manifests``.
 
 Nodes:

@@ -60,7 +60,8 @@ def plan_of(call: DbtCall, manifest: Mapping[str, Any]) -> Plan:
     place = call.lake()
     lake = Lake(place.name, place.properties) if place.exists else None
     target = call.project_dir / call.target_path
-    return Gatherer(manifest, lake, unread(place, manifest, call.project_dir, target)).plan()
+    files = unread(place, manifest, call.project_dir, target)
+    return Gatherer(manifest, lake, files, place.session).plan()
 
 
 def selection(plan: Plan, manifest: Mapping[str, Any]) -> list[str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _LAST_BUILDS = 5
 """The number of builds or results whose median is the expected time."""
+_SESSION = "settings of Spark in the profile"
 _PASSED = frozenset({"pass", "warn"})
 
 
@@ -35,15 +36,21 @@ class Gatherer:
         manifest: dbt's manifest of the project.
         lake: The lake; None if there is none yet.
         unread: The number of unread landing files of the raw models, by table.
+        session: A token of the profile's settings of Spark.
     """
 
     def __init__(
-        self, manifest: Mapping[str, Any], lake: Lake | None, unread: Mapping[Identifier, int]
+        self,
+        manifest: Mapping[str, Any],
+        lake: Lake | None,
+        unread: Mapping[Identifier, int],
+        session: str | None = None,
     ) -> None:
         self._manifest = manifest
         self._macros = manifest["macros"]
         self._lake = lake
         self._unread = unread
+        self._session = session
         self._nodes = {
             key: node
             for key, node in manifest["nodes"].items()
@@ -74,7 +81,7 @@ class Gatherer:
         return Facts(
             key,
             tuple(sorted(self._parents(key))),
-            _with_inlined(self._code, key, inlined),
+            _with_inlined(self._code, key, inlined) | {_SESSION: str(self._session)},
             next(filter(None, map(self._uncertain, (key, *sorted(inlined)))), None),
             known,
             self._unread.get(table, 0) if table else 0,
@@ -167,9 +174,9 @@ class Gatherer:
         return found
 
     @cached_property
-    def _hashes(self) -> dict[str, str | None]:
+    def _runs(self) -> dict[str, dict[str, Any]]:
         runs = self._lake.ledger.runs() if self._lake else ()
-        return {row["run_id"]: row.get("manifest_hash") for row in runs}
+        return {row["run_id"]: row for row in runs}
 
     @cached_property
     def _seconds(self) -> dict[str, float]:
@@ -185,11 +192,11 @@ class Gatherer:
 
     def _code_in(self, run_id: str, key: str, inlined: Collection[str]) -> dict[str, str] | None:
         """Return the digests of a node's code in a run; None if the run's code is not stored."""
-        code_hash = self._hashes.get(run_id)
-        code = self._code_of(code_hash) if code_hash else None
+        run = self._runs.get(run_id, {})
+        code = self._code_of(run["manifest_hash"]) if run.get("manifest_hash") else None
         if code is None or key not in code or not code.keys() >= set(inlined):
             return None
-        return _with_inlined(code, key, inlined)
+        return _with_inlined(code, key, inlined) | {_SESSION: str(run.get("session"))}
 
     @cache  # noqa: B019 - the object lives as long as its command
     def _published_row(self, key: str) -> dict[str, Any] | None:

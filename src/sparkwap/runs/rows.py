@@ -36,6 +36,7 @@ def run_row(
         "waited_seconds": 0.0,
         "rebuild_of": run.rebuild_of,
         "manifest_hash": code_hash,
+        "session": run.session,
         "as_of": str(run.replay.moment) if run.replay else None,
         "pins": run.replay.recorded_pins() if run.replay else {},
         **more,

@@ -40,6 +40,7 @@ class Invocation:
         repeats: Whether this invocation has the vars and flags of the runs that filled the branch.
         part: ``empty`` or ``sample`` if dbt reads no rows or only some. Such builds are never
             published, and such tests never count for a publish.
+        session: A token of the profile's settings of Spark.
         replay: The replay, if this run reads as of an earlier moment.
         started_at: The start of the command.
     """
@@ -53,6 +54,7 @@ class Invocation:
     rebuild_of: str | None = None
     repeats: bool = False
     part: Literal["empty", "sample"] | None = None
+    session: str | None = None
     replay: Replay | None = None
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 

@@ -190,3 +190,13 @@ def test_a_test_of_the_live_tables_is_answered_by_its_last_result(project: Proje
     assert "4 tests are reused" in failed.text
     # A failing test is not answered by its last result.
     assert project.dbt("test", wap_reuse=True).failed().statuses["few"] == "fail"
+
+
+def test_other_settings_of_spark_build_all(project: Project, reader: Reader) -> None:
+    project.dbt("build").succeeded()
+    project.output["server_side_parameters"] = {"spark.sql.session.timeZone": "Asia/Tokyo"}
+    project.__post_init__()
+    before = reader.pointers(project.schema)
+    project.dbt("build", wap_reuse=True).succeeded()
+    assert moved(reader, project, before) == NODES
+    assert "6 nodes and 5 tests are reused" in project.dbt("build", wap_reuse=True).text

@@ -155,6 +155,7 @@ class CommandRun:
                 # A retried test has vars too, but they may differ from those of the build.
                 repeats=command.is_retry and command.name != "test",
                 part=command.part,
+                session=command.credentials.session_token,
                 replay=moment,
             ),
             # A clone copies tables, whatever code has built them.
@@ -172,7 +173,7 @@ class CommandRun:
         run.watch_main(
             tables,
             app_id=command.connections.app_id,
-            same_clock=command.credentials is not None and command.credentials.embedded,
+            same_clock=command.credentials.embedded,
         )
         self._end_listening = checkpoints.listen(self.on_step)
         relation_overlay.activate(run.candidates.overlay)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,6 +109,12 @@ class SparkWapCredentials(SparkCredentials):
     @property
     def unique_field(self) -> str:
         return self.lake if self.embedded else str(self.host)
+
+    @property
+    def session_token(self) -> str:
+        """A token of the settings of Spark in the profile, from which results of SQL follow."""
+        given = [self.server_side_parameters, {str(k): str(v) for k, v in self.spark_conf.items()}]
+        return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
 
     def _connection_keys(self) -> tuple[str, ...]:
         if self.embedded:

@@ -135,7 +135,8 @@ class Reuse:
             command.credentials.catalog_settings(command.project_root),
         )
         files = unread(place, manifest, Path(command.project_root), command.target_path)
-        return Gatherer(manifest, command.lake, files).plan()
+        token = command.credentials.session_token
+        return Gatherer(manifest, command.lake, files, token).plan()
 
     def _found(self, plan: Plan) -> frozenset[str]:
         nodes = [one for one in plan.nodes if one.action == "reuse"]
