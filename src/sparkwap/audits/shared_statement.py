@@ -49,9 +49,12 @@ _VOLATILE_CALLS = re.compile(
 _VOLATILE_WORDS = frozenset(
     {
         "current_timestamp", "current_date", "current_time", "current_user", "session_user",
-        "localtimestamp", "tablesample",
+        "localtimestamp", "tablesample", "user",
     }
 )  # fmt: skip
+_VOLATILE_NAMES = frozenset(
+    {"random", "randstr", "uniform", "uuid", "shuffle", "unix_timestamp", "curdate", "curtime"}
+)
 _VOLATILE_TEXTS = frozenset({"now", "today", "yesterday", "tomorrow"})
 """Texts that Spark converts to the present date or time."""
 _ELSEWHERE = frozenset({"global_temp", "spark_catalog", FILES, ANY_RELATION[0]})
@@ -205,11 +208,20 @@ def volatile_in(text: str) -> str | None:
         if token.kind == "unclosed" and (inner := volatile_in(token.text[1:])):
             return inner
         if token.kind == "string":
-            if value.strip() in _VOLATILE_TEXTS:
+            # A time zone may follow.
+            if value.split(None, 1)[:1] and value.split(None, 1)[0] in _VOLATILE_TEXTS:
                 return token.text
             if inner := volatile_in(value):
                 return inner
     return None
+
+
+def begins_volatile(piece: str) -> bool:
+    """Return whether a piece of at least three letters is the begin of a volatile word."""
+    return len(piece) >= 3 and any(
+        word.startswith(piece) and word != piece
+        for word in (_VOLATILE_WORDS | _VOLATILE_NAMES) - {"tablesample"}
+    )
 
 
 def is_enclosed(query: str) -> bool:

@@ -167,7 +167,7 @@ class DbtCall:
             credentials.catalog_name,
             dict(settings),
             profile.target_name,
-            credentials.session_token,
+            credentials.session_token(str(self.project_dir)),
         )
 
 

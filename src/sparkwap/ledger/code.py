@@ -139,8 +139,8 @@ class ProjectMacros:
         self._texts = {key: str(one["macro_sql"]) for key, one in macros.items() if key not in own}
         self._named: dict[str, list[str]] = {}
         for key in self._texts:
-            self._named.setdefault(_plain_name(macros[key]["name"]), []).append(key)
-        known = {_plain_name(one["name"]) for one in own.values()}
+            self._named.setdefault(plain_name(macros[key]["name"]), []).append(key)
+        known = {plain_name(one["name"]) for one in own.values()}
         names = {key: str(macros[key]["name"]) for key in self._texts}
         self._materializations = {
             key: name for key, name in names.items() if name.startswith("materialization_")
@@ -148,7 +148,7 @@ class ProjectMacros:
         self._overrides = {
             key: plain
             for key, name in names.items()
-            if (plain := _plain_name(name)) in known or name in BUILTINS
+            if (plain := plain_name(name)) in known or name in BUILTINS
         }
         self._words = {
             key: frozenset(_WORD.findall(text)) & self._named.keys()
@@ -194,10 +194,17 @@ class ProjectMacros:
 _INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
 BUILTINS = frozenset({"ref", "source", "config"})
 """Functions of dbt that a macro of the same name replaces."""
+NAMING = frozenset(
+    {
+        "generate_schema_name", "generate_schema_name_for_env", "generate_alias_name",
+        "generate_database_name",
+    }
+)  # fmt: skip
+"""Macros that name schemas and tables; the names are in the manifest."""
 _WORD = re.compile(r"\w+")
 _PREFIX = re.compile(r"^(?:default|spark|sparkwap)__")
 
 
-def _plain_name(name: str) -> str:
+def plain_name(name: str) -> str:
     """Return a macro's name without the prefix of its dispatch."""
     return _PREFIX.sub("", name)

@@ -204,7 +204,7 @@ Runs:
     runs.tries: How often the run built again because ``main`` had moved.
     runs.rebuild_of: The run that this rebuild belongs to.
     runs.as_of, runs.pins: The moment of a replay, and the snapshot of each table that it reads.
-    runs.session: A token of the settings of Spark in the profile.
+    runs.session: A token of the settings of Spark in the profile, and of dbt's `dispatch`.
     manifest_hash: The code of a publish, or of a run on a named branch; see ``manifests``.
 
 Nodes:

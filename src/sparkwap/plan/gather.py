@@ -10,7 +10,16 @@ from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog.read_dependencies import NOTHING, columns
-from sparkwap.ledger.code import BUILT, BUILTINS, ProjectMacros, name_of, parts, unit_tests
+from sparkwap.ledger.code import (
+    BUILT,
+    BUILTINS,
+    NAMING,
+    ProjectMacros,
+    name_of,
+    parts,
+    plain_name,
+    unit_tests,
+)
 from sparkwap.ledger.manifests import Document, reduced, unpack
 from sparkwap.ledger.records import time_of, token_of
 from sparkwap.plan.decide import Facts, Input, Known, Plan, decide
@@ -128,10 +137,17 @@ class Gatherer:
         source = self._manifest["sources"].get(key)
         return (source["schema"], source["identifier"]) if source else None
 
+    @cached_property
+    def _overridden(self) -> set[str]:
+        """The plain names of the project's macros, but for those that name schemas and tables."""
+        project = self._manifest["metadata"]["project_name"]
+        own = [one["name"] for one in self._macros.values() if one["package_name"] == project]
+        return {plain_name(name) for name in own} - NAMING
+
     def _uncertain(self, key: str) -> str | None:
         node = self._nodes[key]
-        # What else the project overrides is no part of the query, such as the names of schemas.
-        called = self._words.of(node, overrides=DBT_MACROS | BUILTINS)
+        # How a project names its schemas is no part of the query.
+        called = self._words.of(node, overrides=DBT_MACROS | BUILTINS | self._overridden)
         return why_uncertain(node, {one: self._macros[one] for one in called})
 
     # -- the lake --------------------------------------------------------------------------------

@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sparkwap.audits.shared_statement import volatile_in
+from jinja2.filters import FILTERS
+
+from sparkwap.audits.shared_statement import begins_volatile, volatile_in
 from sparkwap.ledger.code import BUILTINS
 
 DECLARED = "wap_reuse"
@@ -28,11 +30,24 @@ _OTHER_STATE = re.compile(
     r"|\.\s*`?(?:branch|tag|snapshot_id|at_timestamp)_",
     re.IGNORECASE,
 )
+_METADATA_TABLE = re.compile(
+    r"\.\s*`?(?:(?:all_)?(?:data_files|delete_files|files|manifests|entries)|history|snapshots|refs"
+    r"|metadata_log_entries|partitions|position_deletes|changes)\b",
+    re.IGNORECASE,
+)
+_LONG_NAME = re.compile(r"(?:[\w`]+|\}\})\s*\.\s*[\w`]+\s*\.\s*[\w`]+|\}\}\s*\.")
+"""A name of three parts, or with more than a macro gives: another catalog or another state."""
+_JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
+_INCREMENTAL = frozenset({"merge", "delete+insert", "insert_overwrite"})
+"""Strategies by which the same rows once more change nothing."""
+_SNAPSHOT = frozenset({"check", "timestamp"})
+_OWN_ROWS = frozenset({"this", "is_incremental", "should_full_refresh"})
+_FILTERS = (FILTERS.keys() - {"random"}) | {"as_bool", "as_native", "as_number", "as_text"}
 _CONTEXT = frozenset(
     {
         "ref", "source", "config", "this", "execute", "return", "exceptions", "log", "print",
         "caller", "varargs", "kwargs", "loop", "range", "dict", "namespace", "joiner", "cycler",
-        "fromjson", "tojson", "fromyaml", "toyaml", "set", "set_strict", "zip", "zip_strict",
+        "fromjson", "tojson", "fromyaml", "toyaml", "zip", "zip_strict",
         "local_md5", "_dbt_generic_test_kwargs",
     }
 )  # fmt: skip
@@ -54,8 +69,12 @@ DBT_MACROS = frozenset(
 _ATTRIBUTES: Mapping[str, frozenset[str]] = {
     "adapter": frozenset({"quote", "dispatch"}),
     "builtins": BUILTINS,
+    "config": frozenset({"get", "require"}),
     "dbt": DBT_MACROS,
+    "this": frozenset({"database", "schema", "identifier", "name", "table", "include", "render"}),
 }
+_VALUES = frozenset({"config", "this"})
+"""Names with attributes that are called or written, too."""
 
 
 def why_uncertain(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | None:
@@ -79,11 +98,38 @@ def why_uncertain(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | N
         return f"it is a Python model without {DECLARED}: true"
     if config.get("incremental_strategy") == "microbatch":
         return "its batches follow the clock"
+    if why := _own_rows(node, config, macros):
+        return why
     known = {str(macro["name"]) for macro in macros.values()}
     known |= {str(macro["package_name"]) for macro in macros.values()}
     for where, text in _texts(node, macros):
         if why := _why(text, known):
             return f"{where} uses {why}"
+    return None
+
+
+def _own_rows(
+    node: Mapping[str, Any], config: Mapping[str, Any], macros: Mapping[str, Any]
+) -> str | None:
+    """Return why the same build once more may change a table that builds add to; None if it cannot.
+
+    A project may have made its own strategy, of which dbt's manifest does not say that a node uses
+    its macros.
+    """
+    if node["resource_type"] == "snapshot":
+        strategy = config.get("strategy")
+        return None if strategy in _SNAPSHOT else f"it has a strategy of its own: {strategy}"
+    if config.get("materialized") != "incremental":
+        return None
+    strategy = config.get("incremental_strategy") or "append"
+    if strategy not in _INCREMENTAL:
+        return f"each build adds rows to it (incremental_strategy: {strategy})"
+    if strategy != "insert_overwrite" and not config.get("unique_key"):
+        return "each build adds rows to it (no unique_key)"
+    texts = [node.get("raw_code"), *(macro["macro_sql"] for macro in macros.values())]
+    words = _OWN_ROWS & set(re.findall(r"\w+", " ".join(map(str, texts))))
+    if words:
+        return f"what a build adds follows from its own rows ({min(words)}); see {DECLARED}: true"
     return None
 
 
@@ -123,6 +169,9 @@ def _why(text: str, known: set[str]) -> str | None:
             tree = parse(text)
         except Exception:
             return "Jinja that cannot be read"
+        for used in tree.find_all(nodes.Filter):
+            if used.name not in _FILTERS:
+                return f"the filter {used.name}"
         for call in tree.find_all(nodes.Getattr):
             # `adapter` and `dbt` have attributes of both kinds.
             of = call.node.name if isinstance(call.node, nodes.Name) else None
@@ -134,8 +183,25 @@ def _why(text: str, known: set[str]) -> str | None:
             return "variables" if strange[0] in ("var", "env_var") else strange[0]
         before_dots = [id(call.node) for call in tree.find_all(nodes.Getattr)]
         for name in tree.find_all(nodes.Name):
-            if name.name in _ATTRIBUTES and id(name) not in before_dots:
+            if name.name in _ATTRIBUTES.keys() - _VALUES and id(name) not in before_dots:
                 return f"{name.name} as a value"
-    if other := _OTHER_STATE.search(text):
+        if piece := _piece(text, tree):
+            return f"a word that Jinja puts together ({piece})"
+    if other := _OTHER_STATE.search(text) or _METADATA_TABLE.search(text):
         return f"another state of a table ({other[0]})"
+    if other := _LONG_NAME.search(_JINJA.sub("}}", text)):
+        return f"a name of many parts ({other[0].replace('}}', '...')})"
     return volatile_in(text)
+
+
+def _piece(text: str, tree: Any) -> str | None:
+    """Return the begin of a volatile word that Jinja may complete; None if there is none."""
+    from jinja2 import nodes
+
+    ends = [text[: found.start()] for found in _JINJA.finditer(text)]
+    ends += [one.value for one in tree.find_all(nodes.Const) if isinstance(one.value, str)]
+    for end in ends:
+        word = re.search(r"\w*\Z", end)
+        if word is not None and begins_volatile(word[0].lower()):
+            return word[0]
+    return None

@@ -46,7 +46,8 @@ UNKNOWN = {
     "of_tag": "select * from {{ source('out', 'raw') }} version as of 'eod'",
 }
 KNOWN = {
-    "inc": "{{ config(materialized='incremental', unique_key='id', incremental_strategy='merge') }}"
+    "inc": "{{ config(materialized='incremental', unique_key='id', incremental_strategy='merge', "
+    "wap_reuse=true) }}"
     "select 1 as id {% if is_incremental() %}where {{ only() }}{% endif %}",
     "executed": TABLE + "select {% if execute %}{{ num() }}{% else %}1{% endif %} as x",
     "passed": TABLE + "select {{ outer() }} as x",

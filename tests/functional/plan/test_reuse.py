@@ -120,6 +120,8 @@ def test_flags_and_branches_with_tables_build_all(project: Project, reader: Read
     project.dbt("build").succeeded()
     whole = project.dbt("build", "--full-refresh", wap_reuse=True).succeeded()
     assert "wap_reuse: everything runs (--full-refresh)" in whole.text
+    asked = project.dbt("build", wap_reuse=True, landing_replay=True).succeeded()
+    assert "wap_reuse: everything runs (landing_replay)" in asked.text
     held = project.dbt("build", "--select", "codes", wap_branch="mine", wap_publish="never")
     held.succeeded()
     more = project.dbt("build", "--select", "code", wap_branch="mine", wap_reuse=True).succeeded()

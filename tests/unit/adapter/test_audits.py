@@ -12,6 +12,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt.adapters.sparkwap.audits import Audits
 from dbt.adapters.sparkwap.manifest import ProjectManifest
+from dbt.adapters.sparkwap.reuse import Reuse
 from sparkwap.audits.anomaly import PastValue
 
 TEST = {"unique_id": "test.p.t", "attached_node": "model.p.a", "config": {}}
@@ -54,7 +55,7 @@ class ARun:
 def audits(run: Any, materialized: str = "table") -> Audits:
     command = SimpleNamespace(manifest=manifest(materialized))
     runs: Any = SimpleNamespace(current=lambda: run, command=command)
-    return Audits(runs)
+    return Audits(runs, Reuse(runs))
 
 
 def judged(run: Any, test: Any = TEST, scope: str | None = None, **values: Any) -> str:

@@ -65,7 +65,7 @@ def open_run(lake: Lake, target: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
             target_path=target.name,
             target_name="dev",
             log_cache_events=False,
-            credentials=SimpleNamespace(embedded=False, session_token="settings"),
+            credentials=SimpleNamespace(embedded=False, session_token=lambda root: "settings"),
         )
         with click.Context(click.Command(called), info_name=called):
             adapter = SparkWapAdapter(config, get_context("spawn"))

@@ -85,6 +85,28 @@ def test_what_follows_from_code_and_rows(raw_code: str) -> None:
         ),
         ("select * from {{ ref('t') }}.branch_x", "it uses another state of a table (.branch_)"),
         ("select {{ broken", "it uses Jinja that cannot be read"),
+        ("select {{ range(1, 9) | random }}", "it uses the filter random"),
+        ("select {{ [1] | of_a_plugin }}", "it uses the filter of_a_plugin"),
+        ("{% for c in set(['a', 'b']) %}{{ c }}{% endfor %}", "it uses set"),
+        ("select '{{ config.model.created_at }}'", "it uses config.model"),
+        ("select {{ this.is_view }}", "it uses this.is_view"),
+        (
+            "select {% for f in ['timestamp'] %}current_{{ f }}(){% endfor %}",
+            "it uses a word that Jinja puts together (current_)",
+        ),
+        ("{{ 'curr' ~ 'ent_date' }}", "it uses a word that Jinja puts together (curr)"),
+        ("select date'today UTC'", "it uses 'today UTC'"),
+        ("select user", "it uses user"),
+        (
+            "select * from {{ source('s', 't') }}.refs",
+            "it uses another state of a table (.refs)",
+        ),
+        (
+            "select * from {{ ref('t') }} . `metadata_log_entries`",
+            "it uses another state of a table (. `metadata_log_entries)",
+        ),
+        ("select * from second.db.t", "it uses a name of many parts (second.db.t)"),
+        ("select * from {{ ref('t') }}.x", "it uses a name of many parts (....)"),
     ],
 )
 def test_what_does_not(raw_code: str, why: str) -> None:
@@ -131,6 +153,43 @@ def test_an_override_of_a_macro_of_dbt_counts_for_each_node(plain: str, why: str
     }
     assert why_uncertain(node(), macros) == why
     assert ProjectMacros(macros).of(node()) == {"macro.shop.own"}
+
+
+@pytest.mark.parametrize(
+    ("config", "raw_code", "why"),
+    [
+        ({"incremental_strategy": "merge", "unique_key": "id"}, "select 1 as id", None),
+        ({"incremental_strategy": "insert_overwrite"}, "select 1 as id", None),
+        ({}, "select 1 as id", "each build adds rows to it (incremental_strategy: append)"),
+        (
+            {"incremental_strategy": "mine", "unique_key": "id"},
+            "select 1 as id",
+            "each build adds rows to it (incremental_strategy: mine)",
+        ),
+        (
+            {"incremental_strategy": "merge"},
+            "select 1 as id",
+            "each build adds rows to it (no unique_key)",
+        ),
+        (
+            {"incremental_strategy": "merge", "unique_key": "id"},
+            "select {% if is_incremental() %}2{% else %}1{% endif %} as id",
+            "what a build adds follows from its own rows (is_incremental); see wap_reuse: true",
+        ),
+        ({"incremental_strategy": "append", "wap_reuse": True}, "select 1 as id", None),
+    ],
+)
+def test_tables_that_builds_add_to(config: dict[str, Any], raw_code: str, why: str | None) -> None:
+    incremental = node(raw_code, config={"materialized": "incremental", **config})
+    assert why_uncertain(incremental, MACROS) == why
+
+
+def test_the_strategy_of_a_snapshot() -> None:
+    def snapshot(strategy: str) -> dict[str, Any]:
+        return node(resource_type="snapshot", config={"strategy": strategy})
+
+    assert why_uncertain(snapshot("check"), MACROS) is None
+    assert why_uncertain(snapshot("mine"), MACROS) == "it has a strategy of its own: mine"
 
 
 def test_what_a_model_declares() -> None:

@@ -15,6 +15,7 @@ from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.sparkwap.command import as_dbt_error
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.relation import SparkWapRelation, identifier_of
+from dbt.adapters.sparkwap.reuse import Reuse
 from sparkwap.audits import anomaly, constraints
 from sparkwap.audits.metrics import ROW_COUNT, Measured, rows_sql
 from sparkwap.audits.shared_statement import counts_of, statement
@@ -30,10 +31,12 @@ class Audits:
 
     Args:
         runs: The command's run.
+        reuse: What is left out.
     """
 
-    def __init__(self, runs: CommandRun) -> None:
+    def __init__(self, runs: CommandRun, reuse: Reuse) -> None:
         self._runs = runs
+        self._reuse = reuse
         self._command = runs.command
 
     @available.parse(lambda *a, **k: {})
@@ -201,7 +204,7 @@ class Audits:
         for child in manifest.nodes.values():
             if str(child.resource_type) != "model" or not child.contract.enforced:
                 continue
-            if child.unique_id in selected:
+            if child.unique_id in selected and not self._reuse.is_known(child.unique_id):
                 continue
             for key in constraints.constraints_of(child.to_dict()):
                 if "(" in key.to:

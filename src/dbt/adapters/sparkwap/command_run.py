@@ -155,7 +155,7 @@ class CommandRun:
                 # A retried test has vars too, but they may differ from those of the build.
                 repeats=command.is_retry and command.name != "test",
                 part=command.part,
-                session=command.credentials.session_token,
+                session=command.credentials.session_token(command.project_root),
                 replay=moment,
             ),
             # A clone copies tables, whatever code has built them.

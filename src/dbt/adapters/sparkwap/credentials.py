@@ -110,11 +110,23 @@ class SparkWapCredentials(SparkCredentials):
     def unique_field(self) -> str:
         return self.lake if self.embedded else str(self.host)
 
-    @property
-    def session_token(self) -> str:
-        """A token of the settings of Spark in the profile, from which results of SQL follow."""
-        given = [self.server_side_parameters, {str(k): str(v) for k, v in self.spark_conf.items()}]
-        return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
+    def session_token(self, project_root: str) -> str:
+        """Return a token of what results follow from besides code and rows.
+
+        These are the settings of Spark in the profile, and the order in which dbt searches macros.
+
+        Args:
+            project_root: The project's folder.
+        """
+        from dbt.config.project import load_raw_project
+
+        given = [
+            self.server_side_parameters,
+            {str(k): str(v) for k, v in self.spark_conf.items()},
+            load_raw_project(project_root).get("dispatch"),
+        ]
+        text = json.dumps(given, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _connection_keys(self) -> tuple[str, ...]:
         if self.embedded:

@@ -5,6 +5,7 @@ A node that is left out has no candidate, as if it was not selected, and a test 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from dbt.adapters.sparkwap.sessions import logger
 from sparkwap.core.dbt_cli import LakePlace
 from sparkwap.core.names import folded
 from sparkwap.core.text import counted, first_line
+from sparkwap.landing.entry import REPLAY
 
 if TYPE_CHECKING:
     from sparkwap.plan.decide import Plan
@@ -118,9 +120,13 @@ class Reuse:
             return "a replay reads an earlier state"
         if run.candidates.found:
             return f"the branch {run.branch} has tables of earlier commands"
+        given = {**self._command.config.vars.to_dict(), **self._command.given_vars}
+        asked = [name for name in ("scd2_restate", "landing_replay") if given.get(name)]
+        if asked or os.environ.get(REPLAY):
+            return asked[0] if asked else "landing_replay"
         flags = get_flags()
-        given = [name for name in _FLAGS if getattr(flags, name, None)]
-        return "--" + given[0].lower().replace("_", "-") if given else None
+        on = [name for name in _FLAGS if getattr(flags, name, None)]
+        return "--" + on[0].lower().replace("_", "-") if on else None
 
     def _plan(self) -> Plan:
         from sparkwap.landing.raw_models import unread
@@ -135,7 +141,7 @@ class Reuse:
             command.credentials.catalog_settings(command.project_root),
         )
         files = unread(place, manifest, Path(command.project_root), command.target_path)
-        token = command.credentials.session_token
+        token = command.credentials.session_token(command.project_root)
         return Gatherer(manifest, command.lake, files, token).plan()
 
     def _found(self, plan: Plan) -> frozenset[str]:

@@ -69,7 +69,7 @@ class Gate:
             placement,
             PythonModels(self.runs, placement, statements),
             Histories(connections, placement, describe),
-            Audits(self.runs),
+            Audits(self.runs, reuse),
             self.shared,
             reuse,
             self.hooks,
