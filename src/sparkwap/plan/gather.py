@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _LAST_BUILDS = 5
 """The number of builds or results whose median is the expected time."""
-_SESSION = "settings of Spark in the profile"
+_SESSION = "settings of Spark in the profile, or dispatch"
 _PASSED = frozenset({"pass", "warn"})
 
 

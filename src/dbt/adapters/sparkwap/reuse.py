@@ -115,7 +115,7 @@ class Reuse:
     def _why_none(self, run: Run) -> str | None:
         """Return why everything has to run; None if only some of it has to."""
         if self._command.is_retry:
-            return "a retry repeats what it repeats"
+            return "dbt retry runs what is left of a command"
         if run.replay is not None:
             return "a replay reads an earlier state"
         if run.candidates.found:
