@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from helpers.lake import Reader
 from helpers.project import MakeProject, Project
+from helpers.sources import append, project_with_source
 
 from sparkwap.cli import main
 
@@ -34,17 +35,7 @@ models:
 
 @pytest.fixture
 def project(make_project: MakeProject, reader: Reader) -> Project:
-    made = make_project("planned", FILES)
-    made.write({"models/schema.yml": SCHEMA.format(schema=made.schema)})
-    reader.catalog.create_namespace_if_not_exists(made.schema)
-    append(reader, made, 1)
-    return made
-
-
-def append(reader: Reader, project: Project, number: int) -> None:
-    rows = pa.table({"id": pa.array([number], pa.int64())})
-    name = (project.schema, "raw")
-    reader.catalog.create_table_if_not_exists(name, rows.schema).append(rows)
+    return project_with_source(make_project, reader, "planned", FILES, SCHEMA)
 
 
 def sparkwap(project: Project, *arguments: str) -> int:

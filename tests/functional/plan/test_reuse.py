@@ -7,6 +7,7 @@ import pytest
 from dbt_common.events.base_types import EventMsg
 from helpers.lake import Reader
 from helpers.project import MakeProject, Outcome, Project
+from helpers.sources import append, project_with_source
 
 TABLE = "{{ config(materialized='table') }} "
 FILES = {
@@ -30,22 +31,11 @@ models:
   - {{name: code, columns: [{{name: code, data_tests: [not_null]}}]}}
 """
 NODES = {"stg", "base", "fct", "code", "snap", "codes"}
-OF_CODES = {"code", "codes", "not_null_code_code"}
 
 
 @pytest.fixture
 def project(make_project: MakeProject, reader: Reader) -> Project:
-    made = make_project("reused", FILES)
-    made.write({"models/schema.yml": SCHEMA.format(schema=made.schema)})
-    reader.catalog.create_namespace_if_not_exists(made.schema)
-    append(reader, made, 1)
-    return made
-
-
-def append(reader: Reader, project: Project, number: int) -> None:
-    rows = pa.table({"id": pa.array([number], pa.int64())})
-    name = (project.schema, "raw")
-    reader.catalog.create_table_if_not_exists(name, rows.schema).append(rows)
+    return project_with_source(make_project, reader, "reused", FILES, SCHEMA)
 
 
 def statements(project: Project, *arguments: str, **variables: object) -> tuple[Outcome, list[str]]:
