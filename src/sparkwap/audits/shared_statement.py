@@ -41,10 +41,13 @@ _CLAUSES = frozenset(
     }
 )  # fmt: skip
 """What a condition of single rows has not."""
+_VOLATILE_NAMES = frozenset(
+    {"random", "randstr", "uniform", "uuid", "shuffle", "unix_timestamp", "curdate", "curtime"}
+)
 _VOLATILE_CALLS = re.compile(
-    r"now|rand|randn|random|randstr|uniform|uuid|shuffle|unix_timestamp|curdate|curtime|user"
-    r"|monotonically_increasing_id|spark_partition_id|input_file_\w+|current_\w+|localtimestamp"
-    r"|session_user|version|reflect|java_method|try_reflect|aes_encrypt|read_files|http_request"
+    "|".join(sorted(_VOLATILE_NAMES)) + r"|now|rand|randn|user|monotonically_increasing_id"
+    r"|spark_partition_id|input_file_\w+|current_\w+|localtimestamp|session_user|version|reflect"
+    r"|java_method|try_reflect|aes_encrypt|read_files|http_request"
 )
 _VOLATILE_WORDS = frozenset(
     {
@@ -52,9 +55,6 @@ _VOLATILE_WORDS = frozenset(
         "localtimestamp", "tablesample", "user",
     }
 )  # fmt: skip
-_VOLATILE_NAMES = frozenset(
-    {"random", "randstr", "uniform", "uuid", "shuffle", "unix_timestamp", "curdate", "curtime"}
-)
 _VOLATILE_TEXTS = frozenset({"now", "today", "yesterday", "tomorrow"})
 """Texts that Spark converts to the present date or time."""
 _ELSEWHERE = frozenset({"global_temp", "spark_catalog", FILES, ANY_RELATION[0]})
@@ -209,7 +209,7 @@ def volatile_in(text: str) -> str | None:
             return inner
         if token.kind == "string":
             # A time zone may follow.
-            if value.split(None, 1)[:1] and value.split(None, 1)[0] in _VOLATILE_TEXTS:
+            if _VOLATILE_TEXTS.intersection(value.split()[:1]):
                 return token.text
             if inner := volatile_in(value):
                 return inner

@@ -35,7 +35,7 @@ _DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
 class LakePlace:
     """A lake's catalog: its name, its PyIceberg properties, and the dbt target that uses it.
 
-    ``session`` is a token of the profile's settings of Spark.
+    ``session`` is a token of the profile's settings of Spark, and of dbt's ``dispatch``.
     """
 
     name: str

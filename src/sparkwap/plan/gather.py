@@ -45,7 +45,7 @@ class Gatherer:
         manifest: dbt's manifest of the project.
         lake: The lake; None if there is none yet.
         unread: The number of unread landing files of the raw models, by table.
-        session: A token of the profile's settings of Spark.
+        session: A token of the profile's settings of Spark, and of dbt's ``dispatch``.
     """
 
     def __init__(

@@ -67,7 +67,7 @@ class Trail:
         reads: What a node or test has read from ``main``: name to token.
         shared: The tests that shared statements have answered, and how.
         reused: The nodes and tests that were left out, because their results are known.
-        written: The tables, folded, that statements have written to or changed.
+        written: The tables, folded, that statements have written to or changed, with `wap_reuse`.
     """
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ class Invocation:
         repeats: Whether this invocation has the vars and flags of the runs that filled the branch.
         part: ``empty`` or ``sample`` if dbt reads no rows or only some. Such builds are never
             published, and such tests never count for a publish.
-        session: A token of the profile's settings of Spark.
+        session: A token of the profile's settings of Spark, and of dbt's ``dispatch``.
         replay: The replay, if this run reads as of an earlier moment.
         started_at: The start of the command.
     """

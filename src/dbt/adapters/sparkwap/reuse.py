@@ -53,7 +53,7 @@ class Reuse:
         why = self._why_none(run)
         if why is None:
             try:
-                self._known = self._found(self._plan())
+                self._known = self._found(self._plan(run))
             except Exception as error:
                 why = first_line(str(error)) or type(error).__name__
         if why is not None:
@@ -128,7 +128,7 @@ class Reuse:
         on = [name for name in _FLAGS if getattr(flags, name, None)]
         return "--" + on[0].lower().replace("_", "-") if on else None
 
-    def _plan(self) -> Plan:
+    def _plan(self, run: Run) -> Plan:
         from sparkwap.landing.raw_models import unread
         from sparkwap.ledger.manifests import unpack
         from sparkwap.plan.gather import Gatherer
@@ -141,8 +141,7 @@ class Reuse:
             command.credentials.catalog_settings(command.project_root),
         )
         files = unread(place, manifest, Path(command.project_root), command.target_path)
-        token = command.credentials.session_token(command.project_root)
-        return Gatherer(manifest, command.lake, files, token).plan()
+        return Gatherer(manifest, command.lake, files, run.invocation.session).plan()
 
     def _found(self, plan: Plan) -> frozenset[str]:
         nodes = [one for one in plan.nodes if one.action == "reuse"]

@@ -73,7 +73,7 @@ class StatementGuard:
             present = sqllex.relation_names(sql, present=True)
             run.trail.named(self.at_work.reader, sqllex.relation_names(sql), present)
         self.require_allowed(sql)
-        if run is not None:
+        if run is not None and run.settings.reuse:
             for target in classify(sql).targets:
                 identifier = guard.identifier_of(
                     target.name, self._command.credentials.catalog_name
