@@ -21,7 +21,8 @@ with versions as (
         {{ valid_from }},
         {{ _scd2_next_start(valid_to, expire) }} as ended,
         lead({{ valid_from }}) over (
-            partition by {{ _scd2_keys(key) }} order by {{ valid_from }}
+            partition by {{ _scd2_keys(key) }}
+            order by {{ valid_from }}, {{ valid_to }} nulls last
         ) as next_valid_from
     from {{ model }}
 

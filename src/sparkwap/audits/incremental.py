@@ -1,9 +1,12 @@
 """Decides from which files a test that has passed before can be answered again. Pure.
 
 A test of single rows that has passed on a state passes on a later state if no added row fails it.
-`unique` passes if no key of an added row occurs twice. A later state is one that grew from the
-earlier one: a data file never changes, and its deletes only become more. So only rows of data files
-that the earlier state did not have can be new.
+A test that looks at the rows of each key apart passes if it does for the keys of added rows, and
+for those of lost rows where a loss can break it. A test for a parent passes if each added row has
+one, and each row whose parent may be gone. A later state is one that grew from the earlier one: a
+data file never changes, and its deletes only become more. So only rows of data files that the
+earlier state did not have can be new, and only rows of files that are gone, or have more deletes,
+can be lost.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.file_plan import DataFile, DeleteFile, StateFiles
 from sparkwap.catalog.sparksql import current_schema
 from sparkwap.core.sqllex import tokens
+
+_NAME_MAPPING = "schema.name-mapping.default"
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ class Answer:
         whole_at: When all rows of the table were last audited.
         since: The audits of added rows alone since then.
         snapshot: The snapshot that the statement has read.
-        location: The metadata file of the table that it has read.
+        parent_snapshot: The snapshot of the other table, if it has read two.
+        locations: The metadata files of the tables that it has read.
     """
 
     how: Literal["alone", "shared", "incremental"] = "shared"
@@ -57,7 +63,13 @@ class Answer:
     whole_at: datetime | None = None
     since: int = 0
     snapshot: int | None = None
-    location: str | None = None
+    parent_snapshot: int | None = None
+    locations: tuple[str, ...] = ()
+
+    @property
+    def states(self) -> set[str]:
+        """What it has read, as candidates are named."""
+        return {str(self.snapshot), str(self.parent_snapshot), *self.locations}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +80,13 @@ class Passed:
         snapshot: The snapshot that it read.
         whole_at: When all rows of the table were last audited.
         since: The audits of added rows alone since then.
+        parent: The snapshot of the other table, if it read two.
     """
 
     snapshot: int
     whole_at: datetime
     since: int
+    parent: int | None = None
 
 
 def passed(rows: Iterable[Mapping[str, Any]], basis: str) -> list[Passed]:
@@ -86,25 +100,34 @@ def passed(rows: Iterable[Mapping[str, Any]], basis: str) -> list[Passed]:
     for row in rows:
         clean = row["status"] == "pass" and row["failures"] == 0
         if clean and row["basis"] == basis and row["whole_at"] and row["snapshot"] is not None:
-            found.append(Passed(row["snapshot"], row["whole_at"], int(row["increments"] or 0)))
+            since = int(row["increments"] or 0)
+            parent = row["parent_snapshot"]
+            found.append(Passed(row["snapshot"], row["whole_at"], since, parent))
     return found
 
 
-def basis(query: str, document: md.Document, session: Iterable[Sequence[Any]]) -> str:
+def basis(query: str, documents: Iterable[md.Document], session: Iterable[Sequence[Any]]) -> str:
     """Return a digest of all that the answer follows from, besides the rows.
 
     Args:
         query: The compiled query.
-        document: The table's metadata; its columns count, and how files without ids are read.
+        documents: The metadata of the tables; their columns count, and how files without ids are
+            read.
         session: The settings of the session, the versions, the time zone, the user.
     """
-    mapping = md.properties_of(document).get("schema.name-mapping.default")
-    fields = current_schema(document).get("fields")
-    known = [query, fields, mapping, sorted(map(list, session))]
+    tables = [
+        (current_schema(one).get("fields"), md.properties_of(one).get(_NAME_MAPPING))
+        for one in documents
+    ]
+    known = [query, tables, sorted(map(list, session))]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
-def latest(results: Iterable[Passed], ancestors: Iterable[md.Document]) -> Passed | None:
+def latest(
+    results: Iterable[Passed],
+    ancestors: Iterable[md.Document],
+    of_parent: Iterable[md.Document] | None = None,
+) -> Passed | None:
     """Return the newest earlier result from which a state grew; None if there is none.
 
     Results of format version 1 do not count: its snapshots have no sequence number.
@@ -112,14 +135,20 @@ def latest(results: Iterable[Passed], ancestors: Iterable[md.Document]) -> Passe
     Args:
         results: Earlier results with the same `basis`.
         ancestors: The snapshot to audit, and those that it grew from, newest first.
+        of_parent: The same for the other table, if the test reads two.
     """
+    ranks: dict[int | None, int] = {None: 0}
+    if of_parent is not None:
+        numbered = (one["snapshot-id"] for one in of_parent if one.get("sequence-number"))
+        ranks = {int(one): -at for at, one in enumerate(numbered)}
     by_snapshot: dict[int, list[Passed]] = {}
     for one in results:
-        by_snapshot.setdefault(one.snapshot, []).append(one)
+        if one.parent in ranks:
+            by_snapshot.setdefault(one.snapshot, []).append(one)
     for snapshot in ancestors if by_snapshot else ():
         found = by_snapshot.get(int(snapshot["snapshot-id"]))
         if found and snapshot.get("sequence-number"):
-            return max(found, key=lambda one: (one.whole_at, -one.since))
+            return max(found, key=lambda one: (ranks[one.parent], one.whole_at, -one.since))
     return None
 
 
@@ -162,10 +191,28 @@ def added_files(before: StateFiles, after: StateFiles) -> list[DataFile] | None:
     return list(new - old)
 
 
+def lost_files(before: StateFiles, after: StateFiles) -> list[DataFile] | None:
+    """Return the data files of ``before`` that hold all rows that ``after`` does not have.
+
+    Args:
+        before: All files of a state.
+        after: All files of a state that grew from it.
+
+    Returns:
+        The files; None if new deletes may apply to any file.
+    """
+    deletes = Counter(after.deletes) - Counter(before.deletes)
+    if any(one.equality or one.target is None for one in deletes):
+        return None
+    targets = {one.target for one in deletes}
+    gone = Counter(before.data) - Counter(after.data)
+    return [file for file in set(before.data) if file in gone or file.path in targets]
+
+
 def key_range(
     key: str, document: md.Document, bounds: Callable[[int], Sequence[tuple[bytes, bytes]] | None]
-) -> str | None:
-    """Return a condition that each key in some files fulfils; None if none is known.
+) -> tuple[int, int] | None:
+    """Return the least and the greatest key in some files; None if they are not known.
 
     Iceberg has a lower and an upper bound of each column in each file. Those of texts are not used:
     the server's logs would have values of the data.
@@ -183,7 +230,7 @@ def key_range(
     if not encoded:
         return None
     lows, highs = zip(*encoded, strict=True)
-    return f"{key} between {min(map(_integer, lows))} and {max(map(_integer, highs))}"
+    return min(map(_integer, lows)), max(map(_integer, highs))
 
 
 def _integer(encoded: bytes) -> int:

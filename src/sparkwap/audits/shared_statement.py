@@ -11,36 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from sparkwap.audits.forms import Form, form_of
 from sparkwap.catalog import Identifier
-from sparkwap.core.sqllex import ANY_RELATION, FILES, Token, relation_names, tokens
+from sparkwap.core.sqllex import ANY_RELATION, FILES, relation_names, tokens
 
-_NAME = r"(?:\w+|`[^`]+`)"
-_RELATION = rf"(?P<relation>{_NAME}(?: \. {_NAME})+)"
-_ROWS = re.compile(rf"select (?:\*|1|{_NAME}) from {_RELATION} where .+", re.IGNORECASE)
-_UNIQUE = re.compile(
-    rf"select (?P<key>{_NAME}) as unique_field , count \( \* \) as n_records from {_RELATION} "
-    r"where (?P=key) is not null group by (?P=key) having count \( \* \) > 1",
-    re.IGNORECASE,
-)
-_ACCEPTED = re.compile(
-    rf"with all_values as \( select (?P<key>{_NAME}) as value_field , count \( \* \) as n_records "
-    rf"from {_RELATION} group by (?P=key) \) select \* from all_values "
-    r"where value_field not in \( (?P<values>.+) \)",
-    re.IGNORECASE,
-)
-"""The queries of dbt's generic tests, their tokens with blanks between them."""
-_CLAUSES = frozenset(
-    {
-        "select", "from", "group", "having", "order", "sort", "cluster", "distribute", "limit",
-        "offset", "window", "over", "union", "except", "intersect", "minus", "lateral", "join",
-        "qualify", "tablesample", "pivot", "unpivot", "with", "values", "table", "|", ";", "/*+",
-    }
-)  # fmt: skip
-"""What a condition of single rows has not."""
+Range = tuple[int, int]
+
 _VOLATILE_NAMES = frozenset(
     {"random", "randstr", "uniform", "uuid", "shuffle", "unix_timestamp", "curdate", "curtime"}
 )
@@ -62,47 +42,32 @@ _ELSEWHERE = frozenset({"global_temp", "spark_catalog", FILES, ANY_RELATION[0]})
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """A query of a known form.
+class Changed:
+    """What has changed since a query had no row.
+
+    A range is the least and the greatest key of some rows: Iceberg skips the files of another table
+    that have none of these keys. None if it is not known.
 
     Attributes:
-        relation: The table, as the query names it.
-        count: An aggregate over all its rows; 0 if and only if the query has no row.
-        key: The column of `unique`; None for other tests.
-        condition: The tokens of what fails a row, or of the column.
+        added: A table that has the rows that were added; None if there are none.
+        added_range: The range of their keys.
+        lost: A table that has the rows that are gone: those of the parent if the query has one.
+            None if there are none.
+        lost_range: The range of their keys.
     """
 
-    relation: str
-    count: str
-    key: str | None
-    condition: tuple[Token, ...]
-
-    @property
-    def table(self) -> tuple[str, ...]:
-        """The parts of the table's name, in lower case."""
-        return tuple(one.value.lower() for one in tokens(self.relation) if one.is_name)
+    added: str | None = None
+    added_range: Range | None = None
+    lost: str | None = None
+    lost_range: Range | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Added:
-    """The rows that were added to a table since a query had no row.
-
-    Attributes:
-        relation: A table that has them.
-        within: A condition that each of their keys fulfils: Iceberg skips the other files of the
-            table. None if none is known.
-    """
-
-    relation: str
-    within: str | None = None
-
-
-def statement(queries: Mapping[int, str], added: Mapping[int, Added] | None = None) -> str:
+def statement(queries: Mapping[int, str], changed: Mapping[int, Changed] | None = None) -> str:
     """Return one statement that counts the rows of queries.
 
     Args:
         queries: The queries, by number.
-        added: What was added since a query had no row, by the number of the query, which has a
+        changed: What has changed since a query had no row, by the number of the query, which has a
             known form.
 
     Returns:
@@ -116,70 +81,79 @@ def statement(queries: Mapping[int, str], added: Mapping[int, Added] | None = No
         # Spark writes numbers into the code that it compiles, but no texts: tables with the same
         # tests share their compiled code.
         at = f"'{number}' as at"
-        form, new = form_of(query), (added or {}).get(number)
-        if form is None:
+        form, new = form_of(query), (changed or {}).get(number)
+        if form is not None and new is not None:
+            if not (form.by_loss or form.parent):
+                new = replace(new, lost=None)
+            if new.added is None and new.lost is None:
+                parts.append(f"select {at}, 0 as found")
+                continue
+            if form.keys:
+                query = _of_children(form, new) if form.parent else _of_keys(form, new)
+        if form is None or form.count is None or (form.keys and new is not None):
             parts.append(f"select {at}, count(*) as found from (\n{query}\n) as audited")
-        elif form.key is not None and new is not None:
-            within = f"{new.within} and " if new.within else ""
-            parts.append(
-                f"select {at}, count(*) as found from (select 1 from {form.relation} where "
-                f"{within}{form.key} in (select {form.key} from {new.relation}) "
-                f"group by {form.key} having count(*) > 1) as audited"
-            )
         else:
             pair = f"struct({at}, {form.count} as found)"
-            counts.setdefault(new.relation if new else form.relation, []).append(pair)
+            counts.setdefault((new and new.added) or form.relation, []).append(pair)
     for relation, pairs in counts.items():
         parts.append(f"select inline(array({', '.join(pairs)})) from {relation}")
     return "\nunion all\n".join(parts)
 
 
+def _of_keys(form: Form, new: Changed) -> str:
+    """Return a query for the keys of changed rows alone."""
+    keys = ", ".join(form.keys)
+    pairs = ((new.added, new.added_range), (new.lost, new.lost_range))
+    tables = {name: found for name, found in pairs if name is not None}
+    changed = " union all ".join(f"select {keys} from {name}" for name in tables)
+    same = "<=>" if form.has_null else "="
+    on = " and ".join(f"present.{key} {same} changed.{key}" for key in form.keys)
+    within = _within(f"present.{form.keys[0]}", [*tables.values()], form.has_null)
+    return form.on(
+        f"(select * from {form.relation} as present left semi join ({changed}) as changed "
+        f"on {on}{within}) as of_keys"
+    )
+
+
+def _of_children(form: Form, new: Changed) -> str:
+    """Return a query for the added rows without a parent, and for those whose parent is gone."""
+    (key,), field = form.keys, form.field
+    parts = []
+    if new.added:
+        within = _within(f"parent.{field}", [new.added_range])
+        parts.append(
+            f"select 1 from (select {key} from {new.added} where {key} is not null) as child "
+            f"left anti join (select {field} from {form.parent} as parent{within}) as parent "
+            f"on child.{key} = parent.{field}"
+        )
+    if new.lost:
+        within = _within(f"parent.{field}", [new.lost_range])
+        gone = (
+            f"select lost.{field} from {new.lost} as lost "
+            f"left anti join (select {field} from {form.parent} as parent{within}) as parent "
+            f"on lost.{field} = parent.{field}"
+        )
+        within = _within(f"child.{key}", [new.lost_range])
+        parts.append(
+            f"select 1 from (select {key} from {form.relation} as child{within}) as child "
+            f"left semi join ({gone}) as gone on child.{key} = gone.{field}"
+        )
+    return "\nunion all\n".join(parts)
+
+
+def _within(column: str, ranges: Sequence[Range | None], has_null: bool = False) -> str:
+    """Return a where clause for a column whose values are in one of the ranges."""
+    known = [one for one in ranges if one is not None]
+    if len(known) < len(ranges):
+        return ""
+    low, high = min(known)[0], max(high for _, high in known)
+    or_null = f" or {column} is null" if has_null else ""
+    return f" where ({column} between {low} and {high}{or_null})"
+
+
 def counts_of(rows: Iterable[Sequence[Any]]) -> dict[int, int]:
     """Return the number of rows of each query, by its number, from the rows of `statement`."""
     return {int(at): int(found) for at, found in rows}
-
-
-def form_of(query: str) -> Form | None:
-    """Return the form of a query; None if it is not known."""
-    found = tuple(tokens(query))
-    text = " ".join(token.text for token in found)
-    if unique := _UNIQUE.fullmatch(text):
-        key = unique["key"]
-        count = f"count({key}) - count(distinct {key})"
-        return Form(unique["relation"], count, key, tuple(tokens(key)))
-    if accepted := _ACCEPTED.fullmatch(text):
-        key, values = accepted["key"], accepted["values"]
-        count = f"count_if({key} not in ({values}))"
-        known = _are_literals(values)
-        condition = tuple(tokens(f"{key} not in ({values})"))
-        return Form(accepted["relation"], count, None, condition) if known else None
-    rows = _ROWS.fullmatch(text)
-    if rows is None:
-        return None
-    start = next(at for at, token in enumerate(found) if token.is_word("where")) + 1
-    condition = found[start:]
-    if any(token.text.lower() in _CLAUSES or token.kind == "unclosed" for token in condition):
-        return None
-    written = query[condition[0].start : condition[-1].end]
-    return Form(rows["relation"], f"count_if(\n{written}\n)", None, condition)
-
-
-def _are_literals(values: str) -> bool:
-    """Return whether a list has only texts, whole numbers and truth values."""
-    items: list[list[Token]] = [[]]
-    for token in tokens(values):
-        if token.text == ",":
-            items.append([])
-        elif token.text != "-" or items[-1]:
-            items[-1].append(token)
-    return all(
-        len(item) == 1
-        and (
-            (item[0].kind == "string" and item[0].text[0] == "'")
-            or (item[0].kind == "word" and re.fullmatch(r"[0-9]+|true|false", item[0].text))
-        )
-        for item in items
-    )
 
 
 def is_volatile(query: str) -> bool:

@@ -96,7 +96,10 @@ class Ledger(JournalTable):
         Args:
             since: Rows count if all rows of their table were audited then or later.
         """
-        columns = ("test_id", "status", "failures", "basis", "snapshot", "whole_at", "increments")
+        columns = (
+            "test_id", "status", "failures", "basis", "snapshot", "parent_snapshot", "whole_at",
+            "increments",
+        )  # fmt: skip
         new = ex.GreaterThanOrEqual("whole_at", since.isoformat())
         found: dict[str, list[dict[str, Any]]] = {}
         for row in self.read("tests", ex.And(ex.NotNull("basis"), new), columns):

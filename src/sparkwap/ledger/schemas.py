@@ -85,6 +85,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "snapshot": _ID,
             "whole_at": _TIME,
             "increments": _ID,
+            "parent_snapshot": _ID,
         }
     ),
     "acceptances": pa.schema(
@@ -226,12 +227,13 @@ Tests:
     tests.given: A token of each variable that the command was given.
     tests.code, tests.sql: Tokens of the test's code and of its query.
     tests.answered: ``alone``; ``shared`` for a test that a shared statement has answered, and
-        ``incremental`` if that has read only the rows that were added since the test passed.
+        ``incremental`` if that has read only what has changed since the test passed.
     tests.basis: a digest of what the answer follows from besides the rows; null if no later
         answer can build on it.
-    tests.snapshot: the snapshot that the answer was of.
+    tests.snapshot: the snapshot that the answer was of, and tests.parent_snapshot: that of the
+        other table, if the test reads two.
     tests.whole_at: when all rows of the table were last audited, and tests.increments: how often
-        only added rows were audited since.
+        only changed rows were audited since.
     acceptances: People have accepted up to ``failures`` failing rows of a test, on any branch
         before ``until``, or on this branch until it is published or discarded. An acceptance is
         valid only while the nodes of ``tables`` have these tables.

@@ -106,6 +106,7 @@ class Rows:
                 "answered": answer.how,
                 "basis": answer.basis,
                 "snapshot": answer.snapshot,
+                "parent_snapshot": answer.parent_snapshot,
                 "whole_at": answer.whole_at,
                 "increments": answer.since,
                 "inputs": one.rule.inputs if one.rule else None,
@@ -120,8 +121,8 @@ class Rows:
     def _answer(self, result: TestResult) -> Answer:
         """Return how a test was answered; nothing builds on it if it saw another candidate."""
         answer = self.facts.shared.get(result.test_id, Answer("alone"))
-        seen = {str(answer.snapshot), answer.location} & set(result.audited.values())
-        return answer if seen else Answer(answer.how)
+        seen = set(result.audited.values())
+        return answer if seen and seen <= answer.states else Answer(answer.how)
 
     def _metrics(self, result: TestResult) -> list[dict[str, Any]]:
         """Return the metrics of a test's result; none if it did not measure the candidate."""

@@ -80,7 +80,7 @@ def test_only_added_rows_are_read(
     good = f"select id, 'a' as kind from range({ROWS}, {ROWS + 100})"
     second = build(good).succeeded()
     assert answered(reader, second) == dict.fromkeys(ALL, "incremental")
-    assert "4 of them from the added rows alone" in second.text
+    assert "4 of them from the changed rows alone" in second.text
     assert len(reader.table(project.schema, "t").values("id")) == ROWS + 100
 
     bad = {
@@ -139,3 +139,114 @@ def test_a_changed_test_or_column_is_audited_whole(
     other = project.dbt("build").succeeded()
     assert answered(reader, other)["above"] == "shared"
     assert answered(reader, other)["not_null"] == "incremental"
+
+
+RELATED_SCHEMA = """
+models:
+  - name: c
+    columns:
+      - name: p_id
+        data_tests: [relationships: {arguments: {to: ref('p'), field: id}}]
+  - name: p
+    columns: [{name: id, data_tests: [not_null]}]
+"""
+CHILD = """
+{{ config(materialized='incremental', incremental_strategy='append') }}
+{% if is_incremental() %}
+{{ env_var('NEW') }}
+{% else %}
+select id as p_id from range(1000)
+{% endif %}
+"""
+PARENT = """
+{{ config(materialized='incremental', incremental_strategy='delete+insert', unique_key='id',
+    tblproperties={'write.delete.mode': 'merge-on-read'},
+    post_hook=["delete from {{ this }} where id in (" ~ env_var('LOST') ~ ")"]) }}
+{% if is_incremental() %}
+select id from range(1200000, 1200000 + 10)
+{% else %}
+select id from range(0, 1200000, 1, 8)
+{% endif %}
+"""
+
+
+def test_of_a_relationship_both_sides_count(
+    make_project: MakeProject, reader: Reader, env: pytest.MonkeyPatch
+) -> None:
+    files = {"models/c.sql": CHILD, "models/p.sql": PARENT, "models/s.yml": RELATED_SCHEMA}
+    project = make_project("related", files)
+
+    def build(new: str, lost: str = "-1") -> tuple[Outcome, str]:
+        env.setenv("NEW", new)
+        env.setenv("LOST", lost)
+        run = project.dbt("build")
+        (how,) = (
+            row["answered"]
+            for row in reader.ledger("tests", run_id=run.run_id)
+            if row["test_name"].startswith("relationships")
+        )
+        return run, how
+
+    def rejected(new: str, lost: str = "-1") -> None:
+        run, how = build(new, lost)
+        assert (run.failed().verdict("c"), how) == ("rejected", "alone")
+        project.dbt("run-operation", "wap_discard", "--args", f"{{branch: {run.branch}}}")
+
+    assert build("")[1] == "shared"
+    run, how = build("select 1100000L as p_id", lost="1150000")
+    assert (run.succeeded().verdict("c"), how) == ("published", "incremental")
+    rejected("select 1150000L as p_id")
+    rejected("select 7L as p_id", lost="12")
+    # The row that it needs was published by the run before.
+    rejected("select 7L as p_id", lost="1100000")
+    run, how = build("select null as p_id", lost="1150001")
+    assert (run.succeeded().verdict("c"), how) == ("published", "incremental")
+    assert reader.table(project.schema, "c").values("p_id").count(None) == 1
+
+
+HISTORY = """
+{{ config(materialized='incremental', incremental_strategy='append') }}
+{% if is_incremental() %}
+select k, cast(began as date) as valid_from, cast(ended as date) as valid_to
+from ({{ env_var('NEW') }})
+{% else %}
+select id as k, date '2026-01-01' as valid_from, date '2026-02-01' as valid_to from range(1100000)
+{% endif %}
+"""
+HISTORY_SCHEMA = """
+models:
+  - name: h
+    data_tests:
+      - scd2_no_overlap: {arguments: {key: k, valid_from: valid_from, valid_to: valid_to}}
+      - scd2_no_gap: {arguments: {key: k, valid_from: valid_from, valid_to: valid_to}}
+      - scd2_one_current: {arguments: {key: k, valid_to: valid_to}}
+"""
+
+
+def test_a_history_is_audited_by_its_changed_keys(
+    make_project: MakeProject, reader: Reader, env: pytest.MonkeyPatch
+) -> None:
+    project = make_project("histories", {"models/h.sql": HISTORY, "models/h.yml": HISTORY_SCHEMA})
+
+    def build(began: str, ended: str) -> tuple[Outcome, dict[str, str]]:
+        env.setenv("NEW", f"select 5L as k, '{began}' as began, {ended} as ended")
+        run = project.dbt("build")
+        rows = reader.ledger("tests", run_id=run.run_id)
+        return run, {row["test_name"].partition("_h_")[0]: row["answered"] for row in rows}
+
+    build("", "null")[0].succeeded()
+    run, how = build("2026-02-01", "null")
+    run.succeeded()
+    assert how == dict.fromkeys(
+        ("scd2_no_gap", "scd2_no_overlap", "scd2_one_current"), "incremental"
+    )
+    for began, ended, broken in (
+        ("2026-01-20", "'2026-01-21'", {"scd2_no_overlap", "scd2_no_gap"}),
+        ("2026-04-01", "null", {"scd2_no_overlap", "scd2_one_current"}),
+        ("2025-10-01", "'2025-11-01'", {"scd2_no_gap"}),
+    ):
+        run, how = build(began, ended)
+        assert run.failed().verdict("h") == "rejected"
+        assert {name for name, one in how.items() if one == "alone"} == broken
+        project.dbt("run-operation", "wap_discard", "--args", f"{{branch: {run.branch}}}")
+    assert len(reader.table(project.schema, "h").values("k")) == 1_100_001

@@ -17,6 +17,7 @@ from sparkwap.audits.incremental import (
     is_due,
     key_range,
     latest,
+    lost_files,
     passed,
 )
 from sparkwap.catalog import metadata as md
@@ -44,10 +45,10 @@ def packed(*pairs: tuple[int, int], size: int = 8) -> list[tuple[bytes, bytes]]:
 @pytest.mark.parametrize(
     ("key", "kind", "bounds", "expected"),
     [
-        ("id", "long", packed((5, 9)), "id between 5 and 9"),
-        ("`ID`", "long", packed((5, 9), (-7, 2**40)), "`ID` between -7 and 1099511627776"),
+        ("id", "long", packed((5, 9)), (5, 9)),
+        ("`ID`", "long", packed((5, 9), (-7, 2**40)), (-7, 2**40)),
         # A file is older than the wider type.
-        ("id", "long", [*packed((1, 2), size=4), *packed((3, 4))], "id between 1 and 4"),
+        ("id", "long", [*packed((1, 2), size=4), *packed((3, 4))], (1, 4)),
         ("id", "string", [(b"a", b"b")], None),
         ("id", "decimal(9,0)", [(b"a", b"b")], None),
         ("id", "long", None, None),
@@ -56,7 +57,10 @@ def packed(*pairs: tuple[int, int], size: int = 8) -> list[tuple[bytes, bytes]]:
     ],
 )
 def test_the_range_of_the_added_keys(
-    key: str, kind: str, bounds: list[tuple[bytes, bytes]] | None, expected: str | None
+    key: str,
+    kind: str,
+    bounds: list[tuple[bytes, bytes]] | None,
+    expected: tuple[int, int] | None,
 ) -> None:
     fields = [{"id": 3, "name": "Id", "type": kind}]
     document = {"current-schema-id": 0, "schemas": [{"schema-id": 0, "fields": fields}]}
@@ -143,6 +147,52 @@ def test_the_newest_result_of_what_the_state_grew_from_counts(
     assert (found.snapshot if found else None) == expected
 
 
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([(1, 1), (2, 1)], (2, 1)),
+        # The parent did not grow from 2.
+        ([(1, 1), (2, 2)], (1, 1)),
+        ([(1, 1), (1, 9)], (1, 9)),
+        ([(2, 2)], None),
+        # It was read without a parent.
+        ([(2, None)], None),
+    ],
+)
+def test_of_two_tables_both_have_grown(
+    results: list[tuple[int, int | None]], expected: tuple[int, int] | None
+) -> None:
+    known = [Passed(one, NOW, 0, parent) for one, parent in results]
+    found = latest(known, md.ancestors(GREW, 3), md.ancestors(GREW, 9))
+    assert (found and (found.snapshot, found.parent)) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ((data("a"), ()), (data("a", "b"), ()), set()),
+        ((data("a", "b"), ()), (data("b"), ()), {"a"}),
+        ((data("a", "b"), ()), (data("a", "b"), (vector("a", 2),)), {"a"}),
+        # Another deletion vector takes the place of a smaller one.
+        ((data("a"), (vector("a", 2),)), (data("a"), (vector("a", 3),)), {"a"}),
+        ((data("a"), (vector("a", 2),)), (data("a"), (vector("a", 2),)), set()),
+        ((data("a", "a"), ()), (data("a"), ()), {"a"}),
+        # Rows that are back are no loss.
+        ((data("a"), (vector("a", 2),)), (data("a"), ()), set()),
+        # Deletes that may apply to any file.
+        ((data("a"), ()), (data("a"), (DeleteFile("d", rows=1),)), None),
+        ((data("a"), ()), (data("a"), (DeleteFile("d", equality=True, rows=1),)), None),
+        # An older file is deleted from by more deletes if its number is lower.
+        (((DataFile("a", 2),), ()), ((DataFile("a", 1),), ()), {"a"}),
+    ],
+)
+def test_the_files_that_may_have_lost_rows(
+    before: tuple[Any, Any], after: tuple[Any, Any], expected: set[str] | None
+) -> None:
+    found = lost_files(StateFiles(*before), StateFiles(*after))
+    assert (found if found is None else {file.path for file in found}) == expected
+
+
 def test_behind_an_expired_snapshot_nothing_is_known() -> None:
     found = document((1, None), (3, 2))
     assert latest([Passed(1, NOW, 0)], md.ancestors(found, 3)) is None
@@ -178,8 +228,10 @@ def test_only_clean_results_of_the_same_basis_count() -> None:
         "snapshot": 7,
         "whole_at": NOW,
         "increments": 3,
+        "parent_snapshot": None,
     }
     assert passed([row], "x") == [Passed(7, NOW, 3)]
+    assert passed([{**row, "parent_snapshot": 4}], "x") == [Passed(7, NOW, 3, 4)]
     for change in (
         {"status": "warn"},
         {"failures": 1},
@@ -198,17 +250,18 @@ def test_the_basis_is_all_that_an_answer_follows_from() -> None:
         return {"schemas": [{"schema-id": 0, "fields": fields}], "current-schema-id": 0, **more}
 
     session = [("spark.sql.ansi.enabled", "true"), ("4.1", "UTC", "me")]
-    known = basis("select 1", table(), session)
-    assert known == basis("select 1", table(snapshots=[]), session[::-1])
+    known = basis("select 1", [table()], session)
+    assert known == basis("select 1", [table(snapshots=[])], session[::-1])
     mapping = {"properties": {"schema.name-mapping.default": "[]"}}
     others = {
-        basis("select 2", table(), session),
-        basis("select 1", table(2), session),
-        basis("select 1", table(**mapping), session),
-        basis("select 1", table(), [("spark.sql.ansi.enabled", "false"), session[1]]),
-        basis("select 1", table(), [session[0], ("4.2", "UTC", "me")]),
+        basis("select 2", [table()], session),
+        basis("select 1", [table(2)], session),
+        basis("select 1", [table(), table()], session),
+        basis("select 1", [table(**mapping)], session),
+        basis("select 1", [table()], [("spark.sql.ansi.enabled", "false"), session[1]]),
+        basis("select 1", [table()], [session[0], ("4.2", "UTC", "me")]),
     }
-    assert len(others | {known}) == 6
+    assert len(others | {known}) == 7
 
 
 STEPS = st.lists(

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparkwap.audits.row_condition import follows_from_the_row
-from sparkwap.audits.shared_statement import form_of
+from sparkwap.audits.forms import form_of
 
 TYPES: dict[str, Any] = {
     "id": "long",
@@ -41,7 +40,7 @@ FIELDS = [{"name": name, "type": kind} for name, kind in TYPES.items()]
 def follows(condition: str) -> bool:
     form = form_of(f"select * from s.t where {condition}")
     assert form is not None
-    return follows_from_the_row(form.condition, FIELDS)
+    return form.follows_from_rows(FIELDS)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +186,7 @@ def accepted(column: str, values: str) -> bool:
         f"group by {column}) select * from all_values where value_field not in ({values})"
     )
     assert form is not None
-    return follows_from_the_row(form.condition, FIELDS)
+    return form.follows_from_rows(FIELDS)
 
 
 def test_accepted_values() -> None:

@@ -8,7 +8,7 @@ import pytest
 from helpers.audited_queries import QUERIES
 
 from sparkwap.audits.shared_statement import (
-    Added,
+    Changed,
     is_enclosed,
     is_volatile,
     may_read_others,
@@ -113,14 +113,21 @@ def test_every_other_query_is_counted_as_it_is_written(sql: str) -> None:
 
 
 def test_added_rows_are_read_in_place_of_the_table() -> None:
-    new = Added("p.new", "id between 1 and 9")
-    sql = statement({0: NULLS[0], 1: UNIQUE, 2: NULLS[2]}, {0: new, 1: new})
+    new = Changed("p.new")
+    sql = statement({0: NULLS[0], 1: NULLS[2], 2: NULLS[0]}, {0: new, 2: Changed()})
     assert "struct('0' as at, count_if(\nid is null\n) as found))) from p.new" in sql
-    assert "struct('2' as at, count_if(\nid IS NULL\n) as found))) from s . t" in sql
-    within = "where id between 1 and 9 and id in (select id from p.new) group by id"
-    assert f"from s . t {within}" in sql
-    without = statement({1: UNIQUE}, {1: Added("p.new")})
-    assert "from s . t where id in (select id from p.new) group by id" in without
+    assert "struct('1' as at, count_if(\nid IS NULL\n) as found))) from s . t" in sql
+    assert "select '2' as at, 0 as found" in sql
+
+
+def test_of_the_table_only_the_keys_of_added_rows_are_read() -> None:
+    sql = statement({1: UNIQUE}, {1: Changed("p.new", (1, 9), "p.gone", (-5, 5))})
+    assert (
+        "from (select * from s . t as present left semi join (select id from p.new) as changed "
+        "on present.id = changed.id where (present.id between 1 and 9)) as of_keys\n"
+        "where id is not null" in sql
+    )
+    assert "between" not in statement({1: UNIQUE}, {1: Changed("p.new")})
 
 
 def test_each_query_has_its_number() -> None:

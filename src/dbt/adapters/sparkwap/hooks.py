@@ -246,7 +246,7 @@ def _shared(run: Run, results: Sequence[Any]) -> str | None:
     if not shared:
         return None
     line = f"Shared statements answered {len(shared):,} of {tests:,} tests"
-    return f"{line}, {added:,} of them from the added rows alone." if added else f"{line}."
+    return f"{line}, {added:,} of them from the changed rows alone." if added else f"{line}."
 
 
 def _not_closed(error: Exception, branch: str) -> str:

@@ -1,7 +1,8 @@
-"""Finds what was added to large tables since tests of them have passed.
+"""Finds what has changed in large tables since tests of them have passed.
 
-See `sparkwap.audits.incremental` for the rules. The added data files become a private table, which
-a shared statement reads in place of the table.
+See `sparkwap.audits.incremental` for the rules. The data files that have the added rows become a
+private table, and those of the earlier state that have the lost rows; a shared statement reads them
+in place of the table.
 """
 
 from __future__ import annotations
@@ -14,22 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.sparkwap.__version__ import version
 from dbt.adapters.sparkwap.sessions import logger
+from sparkwap.audits.forms import Form, form_of
 from sparkwap.audits.incremental import (
     Answer,
+    Passed,
     Question,
     added_files,
     basis,
     is_due,
     key_range,
     latest,
+    lost_files,
     passed,
 )
-from sparkwap.audits.row_condition import follows_from_the_row
-from sparkwap.audits.shared_statement import Added, Form, form_of
+from sparkwap.audits.shared_statement import Changed
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.file_plan import DataFile
 from sparkwap.catalog.private_catalog import PrivateCatalog
 from sparkwap.catalog.snapshot_files import Part, Snapshot, common_manifests
 from sparkwap.catalog.sparksql import current_schema
+from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import folded
 from sparkwap.core.sqllex import tokens
 from sparkwap.core.sqltext import quote
@@ -45,22 +50,53 @@ _REMEMBERED = 4
 """The multiple of the days between audits of all rows for which results are looked up."""
 
 
+@dataclass(frozen=True)
+class _State:
+    """A table that a test reads.
+
+    Attributes:
+        name: Its schema and name.
+        location: Its metadata file.
+        document: The metadata.
+        head: The snapshot that the session reads.
+    """
+
+    name: str
+    location: str
+    document: md.Document
+    head: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A test that reads all rows although the changed ones would do.
+
+    Attributes:
+        changed: The changed rows.
+        before: The snapshots that have passed, with their tables.
+        now: Those to audit.
+    """
+
+    changed: Changed
+    before: str
+    now: str
+
+
 @dataclass
 class Increments:
     """How the tests of a batch are answered, and the files to delete afterwards.
 
     Attributes:
         answers: How each test is answered.
-        added: What to read instead of the table, by the index of the test.
-        checked: The tests that read all rows although the added ones would do: by index, the added
-            rows, the snapshot that has passed, and the one to audit.
-        parts: The files of these tables.
+        changed: What to read instead of the table, by the index of the test.
+        checked: The tests that read all rows although the changed ones would do, by index.
+        parts: The files of the private tables.
         tried: Whether a test may build on an earlier result.
     """
 
     answers: list[Answer]
-    added: dict[int, Added] = field(default_factory=dict)
-    checked: dict[int, tuple[Added, int, int]] = field(default_factory=dict)
+    changed: dict[int, Changed] = field(default_factory=dict)
+    checked: dict[int, Checked] = field(default_factory=dict)
     parts: list[Part] = field(default_factory=list)
     tried: bool = False
 
@@ -90,7 +126,7 @@ class IncrementFinder:
         if self._usable:
             logger.info(
                 "sparkwap  audits read all rows of large tables: the server cannot read a table of "
-                f"the added rows alone ({first_line(str(error))}). The setting "
+                f"the changed rows alone ({first_line(str(error))}). The setting "
                 "wap_audits_incremental: never saves the attempt"
             )
         self._usable = False
@@ -108,37 +144,27 @@ class IncrementFinder:
             return  # others may have made functions and variables in this session
         days, audits = run.settings.whole_audit_days, run.settings.whole_audit_every
         rows = self._results(now, days)
-        private = PrivateCatalog(
-            self._command.connections.rows_of, self._command.credentials.catalog_name
-        )
-        made: dict[tuple[str, int], tuple[str, Part] | None] = {}
-        histories: dict[str, list[md.Document]] = {}
+        parts = _Parts(self._command, found)
         for at, form in asked.items():
             one = questions[at]
-            ((_, location),) = one.read.values()
-            document = self._command.lake.store.load(location)
-            digest = basis(_without_name(one.query, form), document, session)
-            head = self._head(run, document)
-            if head is None:
+            states = self._states(run, form, one)
+            if states is None:
                 continue
-            answer = Answer("shared", digest, now, 0, head, location)
+            digest = basis(_without_names(form), [state.document for state in states], session)
+            heads = [state.head for state in states]
+            locations = tuple(state.location for state in states)
+            parent = heads[1] if form.parent else None
+            answer = Answer("shared", digest, now, 0, heads[0], parent, locations)
             found.answers[at] = answer
-            if location not in histories:
-                histories[location] = list(md.ancestors(document, head))
-            base = latest(passed(rows.get(one.test_id, ()), digest), histories[location])
-            if base is None:
+            base = latest(passed(rows.get(one.test_id, ()), digest), *map(parts.history, states))
+            changed = self._changed(form, states, base, parts) if base else None
+            if base is None or changed is None:
                 continue
-            key = (location, base.snapshot)
-            if key not in made:
-                made[key] = self._table(document, base.snapshot, head, private, found)
-            if (private_table := made[key]) is None:
-                continue
-            name, part = private_table
-            added = Added(name, form.key and key_range(form.key, document, part.bounds))
             if is_due(base, now, days, audits):
-                found.checked[at] = (added, base.snapshot, head)
+                before = (base.snapshot, base.parent)
+                found.checked[at] = Checked(changed, _listed(states, before), _listed(states))
             else:
-                found.added[at] = added
+                found.changed[at] = changed
                 found.answers[at] = replace(
                     answer, how="incremental", whole_at=base.whole_at, since=base.since + 1
                 )
@@ -147,17 +173,68 @@ class IncrementFinder:
         """Return the form of a test that may build on an earlier result; None for others."""
         form = form_of(one.query)
         # Spark may put the value of a variable in, also into a comment.
-        if form is None or len(one.read) != 1 or "${" in one.query:
+        if form is None or "${" in one.query:
             return None
-        ((identifier, (_, location)),) = one.read.items()
-        name = folded(identifier)
-        # The query may name something else: a metadata table, or a table of another catalog.
-        if form.table not in (name, (self._command.credentials.catalog_name.lower(), *name)):
+        places = self._places(form, one)
+        if places is None or len({*places}) != len(one.read):
             return None
-        if self._command.lake.most_rows(location) < WORTH_ROWS:
+        rows = sum(map(self._command.lake.most_rows, {location for _, location in places}))
+        if rows < WORTH_ROWS:
             return None
-        fields = current_schema(self._command.lake.store.load(location))["fields"]
-        return form if follows_from_the_row(form.condition, fields) else None
+        load = self._command.lake.store.load
+        fields = [current_schema(load(location))["fields"] for _, location in places]
+        return form if form.follows_from_rows(*fields) else None
+
+    def _places(self, form: Form, one: Question) -> list[tuple[str, str]] | None:
+        """Return name and metadata file of each table that a form names; None if one is unknown.
+
+        The query may name something else: a metadata table, or a table of another catalog.
+        """
+        catalog = self._command.credentials.catalog_name.lower()
+        known: dict[tuple[str, ...], tuple[str, str]] = {}
+        for identifier, (_, location) in one.read.items():
+            name = folded(identifier)
+            known[name] = known[catalog, *name] = (".".join(identifier), location)
+        places = [known.get(name) for name in form.tables]
+        return [one for one in places if one is not None] if None not in places else None
+
+    def _states(self, run: Run, form: Form, one: Question) -> list[_State] | None:
+        """Return the states of the tables that a form names; None if one has no rows yet."""
+        states = []
+        for name, location in self._places(form, one) or ():
+            document = self._command.lake.store.load(location)
+            head = self._head(run, document)
+            if head is None:
+                return None
+            states.append(_State(name, location, document, head))
+        return states
+
+    def _changed(
+        self, form: Form, states: Sequence[_State], base: Passed, parts: _Parts
+    ) -> Changed | None:
+        """Return what has changed since a result; None if all rows have to be read."""
+        if not self._usable:
+            return None
+        table, parent = states[0], states[-1]
+        try:
+            added = parts.added(table, base.snapshot)
+            if form.parent:
+                lost = parts.lost(parent, base.parent)
+            else:
+                lost = parts.lost(table, base.snapshot) if form.by_loss else _NOTHING
+            if added is None or lost is None:
+                return None
+        except _Unusable as error:
+            self.give_up(error.cause)
+            return None
+        except Exception as error:
+            logger.debug(f"the changed rows are not known: {error}")
+            return None
+        if not form.keys:
+            return Changed(added.name)
+        (key, *_), field = form.keys, form.field or form.keys[0]
+        ranges = added.range_of(key, table.document), lost.range_of(field, parent.document)
+        return Changed(added.name, ranges[0], lost.name, ranges[1])
 
     def _head(self, run: Run, document: md.Document) -> int | None:
         """Return the snapshot that a session of the run reads."""
@@ -165,41 +242,6 @@ class IncrementFinder:
         gated = md.properties_of(document).get(md.WAP_ENABLED, "").lower() == "true"
         ref = (refs.get(run.branch) if gated else None) or refs.get(md.MAIN)
         return ref.snapshot_id if ref else None
-
-    def _table(
-        self,
-        document: md.Document,
-        base: int,
-        head: int,
-        private: PrivateCatalog,
-        found: Increments,
-    ) -> tuple[str, Part] | None:
-        """Return the private table of the added files; None if all rows have to be read."""
-        if not self._usable:
-            return None
-        store = self._command.lake.store
-        states = [md.snapshot(document, one) for one in (base, head)]
-        if None in states:
-            return None
-        old, new = (Snapshot(store, document, one) for one in states if one is not None)
-        try:
-            common = common_manifests(old, new)
-            added = added_files(old.files(common), new.files(common))
-            rows = sum(file.rows for file in added or ())
-            if added is None or rows > (new.count("total-records") or 0) / 2:
-                return None
-            part = new.part({file.path for file in added}, common)
-        except Exception as error:
-            logger.debug(f"the added rows are not known: {error}")
-            return None
-        found.parts.append(part)
-        self._command.connections.end_session_later()
-        try:
-            return private.register(part.location), part
-        except Exception as error:
-            # A server without SQLite's driver; the next tables would fail as this one.
-            self.give_up(error)
-            return None
 
     def _results(self, now: datetime, days: float) -> dict[str, list[dict[str, Any]]]:
         """Return the results of earlier commands; read once."""
@@ -239,6 +281,109 @@ class IncrementFinder:
         return [*settings, (version, str(ansi), *map(str, facts))]
 
 
-def _without_name(query: str, form: Form) -> str:
-    """Return a query without the name of its table: a new one is built beside."""
-    return " ".join(token.text for token in tokens(query)).replace(form.relation, "?", 1)
+class _Unusable(Exception):
+    """The session cannot read private tables."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A private table of some files of a state; nothing if it has no name."""
+
+    name: str | None = None
+    part: Part | None = None
+
+    def range_of(self, key: str, document: md.Document) -> tuple[int, int] | None:
+        return key_range(key, document, self.part.bounds) if self.part else None
+
+
+_NOTHING = _Rows()
+
+
+class _Parts:
+    """Makes the private tables of a batch, each once.
+
+    Args:
+        command: The command.
+        found: Takes their files.
+    """
+
+    def __init__(self, command: DbtCommand, found: Increments) -> None:
+        self._command = command
+        self._found = found
+        connections, name = command.connections, command.credentials.catalog_name
+        self._private = PrivateCatalog(connections.rows_of, name)
+        self._histories: dict[str, list[md.Document]] = {}
+        self._snapshots: dict[tuple[str, int], Snapshot] = {}
+        self._made: dict[tuple[str, int, bool], _Rows | None] = {}
+
+    def history(self, state: _State) -> list[md.Document]:
+        """Return the snapshot of a state and those that it grew from, newest first."""
+        if state.location not in self._histories:
+            found = list(md.ancestors(state.document, state.head))
+            self._histories[state.location] = found
+        return self._histories[state.location]
+
+    def added(self, state: _State, base: int) -> _Rows | None:
+        """Return the rows that were added since a snapshot; None if they are not known."""
+        key = (state.location, base, True)
+        if key not in self._made:
+            old, new = self._snapshot(state, base), self._snapshot(state, state.head)
+            common = common_manifests(old, new)
+            files = added_files(old.files(common), new.files(common))
+            self._made[key] = self._table(new, files, common)
+        return self._made[key]
+
+    def lost(self, state: _State, base: int | None) -> _Rows | None:
+        """Return the rows that are gone since a snapshot; None if they are not known."""
+        if base == state.head:
+            return _NOTHING
+        if base is None:
+            return None
+        key = (state.location, base, False)
+        if key not in self._made:
+            old, new = self._snapshot(state, base), self._snapshot(state, state.head)
+            files = lost_files(old.files(), new.files())
+            self._made[key] = self._table(old, files, set())
+        return self._made[key]
+
+    def _table(
+        self, of: Snapshot, files: Sequence[DataFile] | None, without: set[str]
+    ) -> _Rows | None:
+        if files is None or sum(file.rows for file in files) > (of.count("total-records") or 0) / 2:
+            return None
+        if not files:
+            return _NOTHING
+        part = of.part({file.path for file in files}, without)
+        self._found.parts.append(part)
+        self._command.connections.end_session_later()
+        try:
+            return _Rows(self._private.register(part.location), part)
+        except Exception as error:
+            # A server without SQLite's driver; the next tables would fail as this one.
+            raise _Unusable(error) from error
+
+    def _snapshot(self, state: _State, of: int) -> Snapshot:
+        key = (state.location, of)
+        if key not in self._snapshots:
+            entry = md.snapshot(state.document, of)
+            if entry is None:
+                raise CatalogError(f"{state.name} has no snapshot {of}")
+            self._snapshots[key] = Snapshot(self._command.lake.store, state.document, entry)
+        return self._snapshots[key]
+
+
+def _listed(states: Sequence[_State], snapshots: Sequence[int | None] | None = None) -> str:
+    """Return states as text, or other snapshots of their tables."""
+    numbers = snapshots or [state.head for state in states]
+    named = zip(states, numbers, strict=False)
+    return " with ".join(f"snapshot {number} of {state.name}" for state, number in named)
+
+
+def _without_names(form: Form) -> str:
+    """Return a query without the names of its tables: a new one is built beside."""
+    text = " ".join(token.text for token in tokens(form.on("?")))
+    return text.replace(form.parent, "?", 1) if form.parent else text

@@ -41,7 +41,7 @@ from sparkwap.audits.shared_statement import (
 from sparkwap.core.names import folded
 
 if TYPE_CHECKING:
-    from dbt.adapters.sparkwap.increments import IncrementFinder, Increments
+    from dbt.adapters.sparkwap.increments import Checked, IncrementFinder, Increments
     from sparkwap.catalog import Identifier
     from sparkwap.runs.run import Run
 
@@ -429,10 +429,10 @@ class SharedStatements:
             logger.debug(f"a shared statement of {len(batch)} tests failed: {error}")
             return False
         for at, member in enumerate(batch):
-            added = found.get(len(batch) + at)
-            if at in increments.checked and added == 0 != found[at]:
-                _, base, head = increments.checked[at]
-                member.proven.set_exception(_missed(member, base, head, found[at]))
+            changed = found.get(len(batch) + at)
+            if at in increments.checked and changed == 0 != found[at]:
+                missed = _missed(member, increments.checked[at], found[at])
+                member.proven.set_exception(missed)
             else:
                 member.proven.set_result(increments.answers[at] if found.get(at) == 0 else None)
         return True
@@ -440,7 +440,7 @@ class SharedStatements:
     def _counts(self, batch: list[_Member]) -> tuple[dict[int, int], Increments]:
         """Send the statement of a batch; return the rows of each query, and how it is answered.
 
-        Behind them come the rows that the tests of `checked` find among the added ones.
+        Behind them come the rows that the tests of `checked` find among the changed ones.
         """
         from dbt.adapters.sparkwap.increments import Increments
 
@@ -455,9 +455,9 @@ class SharedStatements:
                         rows_of(f"set {setting}")
                 else:
                     self._increments.find(self._runs.active, batch, increments)
-                checked = {len(batch) + at: one[0] for at, one in increments.checked.items()}
+                checked = {len(batch) + at: one.changed for at, one in increments.checked.items()}
                 more = {number: queries[number - len(batch)] for number in checked}
-                sql = statement(queries | more, increments.added | checked)
+                sql = statement(queries | more, increments.changed | checked)
                 return counts_of(rows_of(sql)), increments
             except Exception as error:
                 if not increments.tried:
@@ -474,12 +474,11 @@ class SharedStatements:
         return sum(map(self._command.lake.most_rows, locations)) <= SMALL_ROWS
 
 
-def _missed(member: _Member, base: int, head: int, failures: int) -> DbtRuntimeError:
-    ((table, _),) = member.read.items()
+def _missed(member: _Member, checked: Checked, failures: int) -> DbtRuntimeError:
     return DbtRuntimeError(
-        f"{member.test_id} passed on snapshot {base} of {'.'.join(table)}, and no row that was "
-        f"added since fails it. But {failures:,} rows or values of snapshot {head} do. The table "
-        "is not published. Either a writer has brought deleted rows back, or sparkwap has built on "
-        "a result that it should not have: please report this. To audit all rows in each run: "
+        f"{member.test_id} passed on {checked.before}, and nothing that has changed since fails "
+        f"it. But {failures:,} rows or values of {checked.now} do. The table is not published. "
+        "Either a writer has brought deleted rows back, or sparkwap has built on a result that it "
+        "should not have: please report this. To audit all rows in each run: "
         "wap_audits_incremental: never"
     )
