@@ -12,9 +12,7 @@
     {%- if whole -%}
         {%- do wap_build_table(target_relation, sql) -%}
     {%- else -%}
-        {%- set increment = wap_temporary_view(target_relation, sql) -%}
-        {%- set columns = wap_place_increment(target_relation, increment, on_schema_change) -%}
-        {%- do wap_write_increment(strategy, target_relation, increment, columns) -%}
+        {%- do wap_extend_table(target_relation, sql, strategy, on_schema_change) -%}
     {%- endif -%}
     {{ run_hooks(post_hooks) }}
     {%- do adapter.wap.enforce_constraints(model, target_relation) -%}

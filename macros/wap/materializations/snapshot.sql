@@ -7,15 +7,7 @@
         {%- do exceptions.relation_wrong_type(existing, "table") -%}
     {%- endif -%}
     {{ run_hooks(pre_hooks) }}
-    {%- set strategy_macro = strategy_dispatch(config.get("strategy")) -%}
-    {%- set strategy = strategy_macro(
-        model, "snapshotted_data", "source_data", model["config"], existing is not none) -%}
-    {%- if existing is none -%}
-        {%- do wap_build_table(
-            target_relation, build_snapshot_table(strategy, model["compiled_code"])) -%}
-    {%- else -%}
-        {%- do wap_extend_snapshot(target_relation, strategy) -%}
-    {%- endif -%}
+    {%- do wap_build_snapshot(target_relation, existing is not none) -%}
     {{ run_hooks(post_hooks) }}
     {%- do adapter.wap.built(
         model.unique_id, target_relation, must_write=existing is none) -%}

@@ -8,6 +8,13 @@
     {{ return(strategy) }}
 {% endmacro %}
 
+{#- Add the rows of `sql` to a table that exists. -#}
+{% macro wap_extend_table(relation, sql, strategy, on_schema_change) %}
+    {%- set increment = wap_temporary_view(relation, sql) -%}
+    {%- set columns = wap_place_increment(relation, increment, on_schema_change) -%}
+    {%- do wap_write_increment(strategy, relation, increment, columns) -%}
+{% endmacro %}
+
 {#- The increment as a temporary view, which only the node's session has. -#}
 {% macro wap_temporary_view(relation, sql) %}
     {%- set view = make_temp_relation(relation) -%}

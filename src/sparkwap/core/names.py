@@ -27,6 +27,7 @@ _BASE_TAG_PREFIX = "wap_base_"
 _ABORT_TAG_PREFIX = "wap_undone_"
 _RUN_BRANCH = re.compile(r"wap_[0-9a-f]{8}")
 _PUBLISH_TAG = re.compile(r"wap_pub_[0-9a-f]{8}")
+_THROW_AWAY = re.compile(r"wap_unit_([0-9a-f]{8})_[0-9a-f]{32}")
 _RUN_FOLDER = re.compile(r".+-([0-9a-f]{8})")
 _DIFF_FOLDER = re.compile(r"wap_diff-[0-9a-f]{32}")
 
@@ -97,6 +98,23 @@ def split_side_schema(name: str, branch: str) -> str | None:
     """Return the schema of the side schema `name` on `branch`; None if it is not a side schema."""
     schema = name.removesuffix(f"{SIDE_SEPARATOR}{branch}")
     return schema if schema and schema != name else None
+
+
+def throw_away_schema(run_id: str, token: str, branch: str) -> str:
+    """Return the side schema of a throw-away table, which a unit test compares with its rows.
+
+    Args:
+        run_id: The run.
+        token: 32 hex digits, unique for the test.
+        branch: The audit branch of the run.
+    """
+    return side_schema(f"wap_unit_{short_run_id(run_id)}_{token}", branch)
+
+
+def run_of_throw_away(side: str, branch: str) -> str | None:
+    """Return the short run id in a schema of `throw_away_schema`; None for any other schema."""
+    found = _THROW_AWAY.fullmatch(split_side_schema(side, branch) or "")
+    return found[1] if found else None
 
 
 def live_sql(sql: str, branch: str, run_id: str) -> str:

@@ -35,7 +35,11 @@ def digests(manifest: Document) -> dict[str, str]:
 def unit_tests(manifest: Document) -> dict[str, str]:
     """Return the digests of all unit tests of a reduced manifest, by id."""
     return {
-        key: _digest([test.get("checksum"), test.get("model"), test.get("overrides")])
+        key: _digest(
+            # dbt's checksum does not include the config.
+            [test.get(one) for one in ("checksum", "model", "overrides")]
+            + list(((test.get("config") or {}).get("meta") or {}).items())
+        )
         for key, test in manifest["unit_tests"].items()
     }
 

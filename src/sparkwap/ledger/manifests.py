@@ -25,6 +25,8 @@ Calls = Mapping[str, Sequence[str]]
 _METADATA = ("dbt_schema_version", "dbt_version", "project_name", "project_id", "adapter_type")
 _VERSION = "sparkwap_version"
 COLUMN_ORDER = "sparkwap_column_order"
+EXPECT = "wap_expect"
+"""The key in a unit test's meta; see `sparkwap.gate.unit_tests`."""
 _PARTS = (
     "sources",
     "exposures",
@@ -150,4 +152,8 @@ def _calling(node: dict[str, Any], macros: Sequence[str] | None) -> dict[str, An
 
 def _unit_test(test: Mapping[str, Any]) -> dict[str, Any]:
     # dbt compares the checksum only. The rows of a unit test may contain personal data.
-    return {**_plain(test), "given": [], "expect": {"rows": []}}
+    kept = {**_plain(test), "given": [], "expect": {"rows": []}}
+    expect = ((test.get("config") or {}).get("meta") or {}).get(EXPECT)
+    if expect is not None:
+        kept["config"] = {**kept["config"], "meta": {EXPECT: expect}}
+    return kept

@@ -49,6 +49,7 @@ class BranchNodes:
                 left |= {
                     f"{names.split_side_schema(s.identifier[0], one.branch)}.{s.identifier[1]}"
                     for s in one.side
+                    if names.run_of_throw_away(s.identifier[0], one.branch) is None
                 }
         return [
             BuiltNode(f"{LEFTOVER}.{name}", name, LEFTOVER, "failed", None, LEFT)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
-from sparkwap.catalog import Candidate, Identifier, Kind, TableState
+from sparkwap.catalog import Candidate, Identifier, Kind, TableState, lease
 from sparkwap.catalog.pointers import require_side_schema
 from sparkwap.core import checkpoints, names
 from sparkwap.core.errors import SparkwapError
@@ -76,6 +77,7 @@ class Candidates:
         for schema in sorted(self.lake.schemas()):
             if names.split_side_schema(schema, self.branch) is not None:
                 require_side_schema(schema, self.branch, marked.get(schema))
+                self._sweep(schema)
         self.overlay = overlay_of(self.lake, self.branch)
         if not self._invocation.is_own:
             rows = self.lake.ledger.branch_history(self.branch).nodes
@@ -86,6 +88,16 @@ class Candidates:
                 for row in rows
                 if row["verdict"] != "published" and row["node_id"] in dict(row["built_on"] or ())
             }
+
+    def _sweep(self, schema: str) -> None:
+        """Drop a throw-away table of a run that has died."""
+        run = names.run_of_throw_away(schema, self.branch)
+        if run is not None and run not in self._living:
+            self.lake.drop_schema(schema, purge=True)
+
+    @cached_property
+    def _living(self) -> set[str]:
+        return {names.short_run_id(one.run_id) for one in lease.living(self.lake.leases)}
 
     def has_added(self, node_id: str) -> bool:
         """Return whether several earlier runs have added rows to a node's candidate.

@@ -210,3 +210,14 @@ def test_a_digest_covers_tests(story: dict[str, Any]) -> None:
     changed = digests({**story["first"], "nodes": {**nodes, key: softer}})
     assert changed[key] != digests(story["first"])[key]
     assert "unit_test.shop.totals.totals_are_orders" in changed
+
+
+def test_what_a_unit_test_expects_is_its_code(story: dict[str, Any]) -> None:
+    key, first = "unit_test.shop.totals.totals_are_orders", story["first"]
+    test = first["unit_tests"][key]
+    found = set()
+    for meta in ({}, {"owner": "finance"}, {"wap_expect": "table"}, {"wap_expect": "snp"}):
+        changed = {**test, "config": {**test["config"], "meta": meta}}
+        found.add(digests({**first, "unit_tests": {key: changed}})[key])
+    assert len(found) == 3
+    assert digests(first)[key] in found

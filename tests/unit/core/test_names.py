@@ -90,6 +90,9 @@ def test_names_are_parsed_back(run: uuid.UUID, branch: str) -> None:
     assert names.is_publish_tag(names.publish_tag(run_id))
     assert names.branch_of_base_tag(names.base_tag(branch)) == branch
     assert names.run_of_folder(f"{branch}-{names.short_run_id(run_id)}") == run_id[:8]
+    thrown_away = names.throw_away_schema(run_id, "0" * 32, branch)
+    assert names.run_of_throw_away(thrown_away, branch) == run_id[:8]
+    assert names.run_of_throw_away(names.side_schema("shop", branch), branch) is None
 
 
 def test_names_that_differ_in_case_only_are_refused() -> None:

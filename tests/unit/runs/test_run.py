@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 from helpers.bench import view_json
 
-from sparkwap.catalog import CommitUnknown, Identifier
+from sparkwap.catalog import CommitUnknown, Identifier, lease
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
+from sparkwap.core import names
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.sqllex import relation_names
 from sparkwap.gate.placement import Desired
@@ -633,6 +634,26 @@ def test_a_statement_of_a_run_that_died_is_not_published(lake: Lake) -> None:
         again.built(NODE.node_id, ORDERS, must_write=True)
     assert again.close([NODE], [TEST], [PASSED]).published == 0
     assert live(lake) == [1]
+
+
+def test_throw_away_tables_of_a_dead_run_are_dropped(lake: Lake) -> None:
+    def left_by(run_id: str) -> str:
+        schema = names.throw_away_schema(run_id, "0" * 32, "dev")
+        lake.ensure_schema(schema, "dev")
+        lake.catalog.create_table((schema, "tested"), rows(1).schema)
+        return schema
+
+    dead, living = left_by(SECOND), left_by(THIRD)
+    held = lease.hold(lake.leases, run_id=THIRD, branch="dev", command="test")
+    run = a_run(lake)
+    assert dead not in lake.schemas()
+    assert lake.relations(living) == {"tested": "table"}
+    build(run, 2)
+    # That of a living run is no leftover, and does not hold up the branch.
+    assert run.close([NODE], [TEST], [PASSED]).published == 1
+    held.release()
+    a_run(lake)
+    assert living not in lake.schemas()
 
 
 def test_leftovers_of_a_dead_run_hold_up_its_branch(lake: Lake) -> None:

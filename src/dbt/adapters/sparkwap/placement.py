@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +15,9 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt.adapters.sparkwap.command import RUN_COMMANDS, as_dbt_error
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.relation import as_of, identifier_of
+from dbt.adapters.sparkwap.sessions import logger
 from sparkwap.catalog import Identifier, Kind, TableState
+from sparkwap.core import names
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.spark_types import widens
 from sparkwap.core.sqltext import quote
@@ -37,6 +40,7 @@ class Placement:
         self._runs = runs
         self._command = runs.command
         self._lock = threading.Lock()
+        self._throw_away: set[Identifier] = set()
         # The problem of the server or catalog; empty for none, None before the check.
         self._unsafe: str | None = None
 
@@ -63,6 +67,9 @@ class Placement:
         Returns:
             ``branch`` or ``side``.
         """
+        table = identifier_of(relation)
+        if table in self._throw_away:
+            return "side"
         layout = layout or {}
         desired = Desired(
             columns=None
@@ -76,13 +83,15 @@ class Placement:
             location=None,
             ordered=True,
         )
-        table, at_once = identifier_of(relation), in_place(layout.get("given"))
+        at_once = in_place(layout.get("given"))
         return self._in_run(lambda run: run.candidates.place_table(table, desired, at_once).how)
 
     @available.parse(lambda *a, **k: None)
     def place_clone(self, relation: BaseRelation, changes: Sequence[str]) -> str:
         """Build on a clone, because the schema changes; see :meth:`place_table`."""
         table = identifier_of(relation)
+        if table in self._throw_away:
+            return "side"
         return self._in_run(lambda run: run.candidates.place_clone(table, changes).how)
 
     @available.parse(lambda *a, **k: None)
@@ -105,6 +114,29 @@ class Placement:
                     "the test another `alias` or `schema`."
                 )
         return self._beside(relation)
+
+    def throw_away_table(self) -> Identifier:
+        """Return the name of a table of this run that no node builds, in a new side schema.
+
+        The macros that write a node's table can write it, too; it never becomes a candidate.
+        """
+        return self._in_run(self._new_throw_away)
+
+    def _new_throw_away(self, run: Run) -> Identifier:
+        schema = names.throw_away_schema(run.run_id, uuid.uuid4().hex, run.branch)
+        self._command.lake.ensure_schema(schema, run.branch)
+        table = schema, "tested"
+        self._throw_away.add(table)
+        return table
+
+    def drop_throw_away(self, table: Identifier) -> None:
+        """Drop such a table with its schema and files."""
+        self._throw_away.discard(table)
+        try:
+            self._command.lake.drop_schema(table[0], purge=True)
+        except Exception as error:
+            # The next run on the branch, a discard or a sweep drops it.
+            logger.debug(f"the throw-away table {'.'.join(table)} stays: {error}")
 
     def _beside(self, relation: BaseRelation) -> str:
         kind: Kind = "view" if relation.is_view else "table"

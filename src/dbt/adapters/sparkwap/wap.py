@@ -25,6 +25,7 @@ from dbt.adapters.sparkwap.reuse import Reuse
 from dbt.adapters.sparkwap.shared_statements import SharedStatements
 from dbt.adapters.sparkwap.sql_helpers import SqlHelpers
 from dbt.adapters.sparkwap.statements import StatementGuard
+from dbt.adapters.sparkwap.unit_tests import UnitTests
 
 
 class Gate:
@@ -47,6 +48,7 @@ class Gate:
         Reuse,
         RunHooks,
         Operations,
+        UnitTests,
     )
 
     def __init__(
@@ -74,6 +76,7 @@ class Gate:
             reuse,
             self.hooks,
             Operations(self.runs, statements),
+            UnitTests(self.command, placement),
         )
 
     @cached_property
