@@ -119,6 +119,7 @@ class History:
         head = md.main_of(document)
         if head is None:
             return
+        changes = Changes(self, document, head)
         for query in (one.format(t=self.table) for one in QUERIES):
             expected = int(self.sql(f"select count(*) from ({query}) as audited")[0][0])
             self.seen["failing"] += expected != 0
@@ -126,44 +127,21 @@ class History:
             for base in known:
                 # One by one, because `latest` would always take the newest.
                 if latest([base], md.ancestors(document, head)):
-                    self._compare(query, document, base.snapshot, head, expected)
+                    self._compare(query, changes, base.snapshot, expected)
             if expected == 0:
                 known.append(Passed(head, NOW, 0))
                 del known[:-3]
+        changes.remove()
 
-    def _compare(
-        self, query: str, document: md.Document, base: int, head: int, expected: int
-    ) -> None:
-        old, new = (
-            Snapshot(self.lake.store, document, md.snapshot(document, one) or {})
-            for one in (base, head)
-        )
-        common = common_manifests(old, new)
-        files = added_files(old.files(common), new.files(common))
-        gone = lost_files(old.files(), new.files())
-        if files is None or gone is None:
+    def _compare(self, query: str, changes: Changes, base: int, expected: int) -> None:
+        changed = changes.since(base, query)
+        if changed is None:
             self.seen["whole"] += 1
             return
-        added = new.part({file.path for file in files}, common)
-        lost = old.part({file.path for file in gone})
-        form = form_of(query)
-        assert form is not None
-        private = PrivateCatalog(self.sql, "lake")
-
-        def ranged(part: Part, key: str | None) -> tuple[str | None, tuple[int, int] | None]:
-            within = key_range(key, document, part.bounds) if key else None
-            return (private.register(part.location) if part.files else None), within
-
-        changed = Changed(
-            *ranged(added, form.keys[0] if form.keys else None),
-            *ranged(lost, form.field or (form.keys[0] if form.keys else None)),
-        )
         found = int(self.sql(statement({0: query}, {0: changed}))[0][1])
-        added.remove()
-        lost.remove()
         self.seen["compared"] += 1
         self.seen["compared and failing"] += expected != 0
-        assert bool(found) == bool(expected), (query, base, head, self.log)
+        assert bool(found) == bool(expected), (query, base, changes.head, self.log)
 
     def step(self) -> None:
         """Change the table."""
@@ -215,6 +193,50 @@ class History:
 
     def _mode(self) -> str:
         return self.random.choice(["merge-on-read", "merge-on-read", "copy-on-write"])
+
+
+class Changes:
+    """The private tables of what has changed until a state, each made once."""
+
+    def __init__(self, history: History, document: md.Document, head: int) -> None:
+        self.head = head
+        self._lake, self._document = history.lake, document
+        self._private = PrivateCatalog(history.sql, "lake")
+        self._parts: dict[int, list[Part] | None] = {}
+
+    def since(self, base: int, query: str) -> Changed | None:
+        if base not in self._parts:
+            self._parts[base] = self._made(base)
+        parts, form = self._parts[base], form_of(query)
+        assert form is not None
+        if parts is None:
+            return None
+        added, lost = parts
+        key = form.keys[0] if form.keys else None
+        return Changed(*self._found(added, key), *self._found(lost, form.field or key))
+
+    def remove(self) -> None:
+        for part in (one for parts in self._parts.values() for one in parts or ()):
+            part.remove()
+
+    def _made(self, base: int) -> list[Part] | None:
+        old, new = (
+            Snapshot(self._lake.store, self._document, md.snapshot(self._document, one) or {})
+            for one in (base, self.head)
+        )
+        common = common_manifests(old, new)
+        added = added_files(old.files(common), new.files(common))
+        lost = lost_files(old.files(), new.files())
+        if added is None or lost is None:
+            return None
+        return [
+            new.part({file.path for file in added}, common),
+            old.part({file.path for file in lost}),
+        ]
+
+    def _found(self, part: Part, key: str | None) -> tuple[str | None, tuple[int, int] | None]:
+        within = key_range(key, self._document, part.bounds) if key else None
+        return (self._private.register(part.location) if part.files else None), within
 
 
 def test_changed_rows_answer_as_all_rows(sql: Sql, lake: Lake) -> None:
