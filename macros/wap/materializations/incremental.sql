@@ -8,11 +8,14 @@
     {%- do wap_check_config() -%}
     {{ run_hooks(pre_hooks) }}
     {%- set sql = wap_model_sql() -%}
+    {%- set batch = adapter.wap.begin_batch(model, target_relation)
+        if strategy == "microbatch" else none -%}
+    {%- if batch and batch.checked -%}{%- set sql = wap_batch_rows(sql) -%}{%- endif -%}
     {%- set whole = existing is none or existing.is_view or should_full_refresh() -%}
     {%- if whole -%}
         {%- do wap_build_table(target_relation, sql) -%}
     {%- else -%}
-        {%- do wap_extend_table(target_relation, sql, strategy, on_schema_change) -%}
+        {%- do wap_extend_table(target_relation, sql, strategy, on_schema_change, batch) -%}
     {%- endif -%}
     {{ run_hooks(post_hooks) }}
     {%- do adapter.wap.enforce_constraints(model, target_relation) -%}

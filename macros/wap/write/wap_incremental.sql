@@ -9,10 +9,15 @@
 {% endmacro %}
 
 {#- Add the rows of `sql` to a table that exists. -#}
-{% macro wap_extend_table(relation, sql, strategy, on_schema_change) %}
+{% macro wap_extend_table(relation, sql, strategy, on_schema_change, batch=none) %}
     {%- set increment = wap_temporary_view(relation, sql) -%}
-    {%- set columns = wap_place_increment(relation, increment, on_schema_change) -%}
-    {%- do wap_write_increment(strategy, relation, increment, columns) -%}
+    {%- set columns = [] -%}
+    {%- call adapter.wap.in_turn(relation) -%}
+        {%- do columns.extend(wap_place_increment(relation, increment, on_schema_change)) -%}
+    {%- endcall -%}
+    {%- call adapter.wap.in_turn(relation, batch is none or batch.alone) -%}
+        {%- do wap_write_increment(strategy, relation, increment, columns, batch) -%}
+    {%- endcall -%}
 {% endmacro %}
 
 {#- The increment as a temporary view, which only the node's session has. -#}
@@ -83,7 +88,7 @@
     {{ return(layout) }}
 {% endmacro %}
 
-{% macro wap_write_increment(strategy, relation, increment, columns) %}
+{% macro wap_write_increment(strategy, relation, increment, columns, batch=none) %}
     {%- set quoted = adapter.wap.quoted(columns) -%}
     {%- if strategy == "merge" -%}
         {%- call statement("main") -%}
@@ -96,7 +101,7 @@
             {{ _wap_custom_strategy_sql(strategy, relation, increment) }}
         {%- endcall -%}
     {%- else -%}
-        {%- if strategy == "microbatch" -%}{%- do _wap_delete_batch(relation) -%}{%- endif -%}
+        {%- if batch and batch.deletes -%}{%- do _wap_delete_batch(relation) -%}{%- endif -%}
         {%- if strategy == "delete+insert" -%}
             {%- do _wap_delete_matching(relation, increment) -%}
         {%- endif -%}
@@ -158,6 +163,13 @@
 
 {#- Delete the rows in the batch's time range; readers never see the branch between. -#}
 {% macro _wap_delete_batch(relation) %}
+    {%- set bounds = _wap_batch_bounds() -%}
+    {%- if bounds -%}
+        {%- do run_query("delete from " ~ relation ~ " where " ~ bounds) -%}
+    {%- endif -%}
+{% endmacro %}
+
+{% macro _wap_batch_bounds() %}
     {%- set time = adapter.quote(config.get("event_time")) -%}
     {%- set batch = model.batch -%}
     {%- set bounds = [] -%}
@@ -167,7 +179,25 @@
     {%- if batch and batch.event_time_end -%}
         {%- do bounds.append(time ~ " < timestamp '" ~ batch.event_time_end ~ "'") -%}
     {%- endif -%}
-    {%- if bounds -%}
-        {%- do run_query("delete from " ~ relation ~ " where " ~ bounds | join(" and ")) -%}
-    {%- endif -%}
+    {{ return(bounds | join(" and ")) }}
+{% endmacro %}
+
+{#-
+    The rows of a batch beside which others may write. A row in the time range of another batch is
+    an error: whether that batch deletes it would depend on which of them is faster.
+-#}
+{% macro wap_batch_rows(sql) %}
+    {%- set time = adapter.quote(config.get("event_time")) -%}
+    {%- set problem = "A batch of " ~ model.name ~ " returned a row outside its time range, from "
+        ~ model.batch.event_time_start ~ " to " ~ model.batch.event_time_end ~ ". Batches that may "
+        ~ "run at the same time must not do so. Nothing of the batch was written. Filter the rows "
+        ~ "by " ~ time ~ ", or set `concurrent_batches: false` for the model, then run `dbt retry`"
+    -%}
+    select * from (
+        {{ sql }}
+    ) as batch_rows
+    where case
+        when {{ time }} is null or ({{ _wap_batch_bounds() }}) then true
+        else cast(raise_error({{ wap_string(problem) }}) as boolean)
+    end
 {% endmacro %}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparkwap.catalog.model import ColumnState
@@ -66,7 +66,20 @@ def current_schema(document: Mapping[str, Any]) -> Mapping[str, Any]:
 def partitioning(document: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the partition terms of a table, as in ``partitioned by``, without dropped ones."""
     spec = _by_id(document.get("partition-specs"), "spec-id", document.get("default-spec-id"))
-    fields = spec.get("fields", ()) if spec else document.get("partition-spec") or ()
+    return _terms_of(document, spec.get("fields", ()) if spec else _old_spec(document))
+
+
+def partitionings(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the partition terms of each spec of a table, because old files keep their spec."""
+    specs = document.get("partition-specs") or [{"fields": _old_spec(document)}]
+    return [_terms_of(document, spec.get("fields", ())) for spec in specs]
+
+
+def _old_spec(document: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    return document.get("partition-spec") or ()
+
+
+def _terms_of(document: Mapping[str, Any], fields: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     names = _names(current_schema(document))
     terms = (_term(field, names) for field in fields)
     return tuple(term for term in terms if term is not None)

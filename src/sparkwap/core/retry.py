@@ -124,6 +124,20 @@ def fate(
     return "made" if parent == before and writer == run_id else "unknown"
 
 
+def batch_fate(written: Iterable[tuple[str | None, str | None]], run_id: str, batch: str) -> Fate:
+    """Return the result of a batch's write, beside which other batches of its run may write.
+
+    Args:
+        written: The run and the batch of each snapshot since the write was sent.
+        run_id: The run that sent the write.
+        batch: The batch.
+    """
+    writers = set(written)
+    if any(writer != run_id for writer, _ in writers):
+        return "unknown"
+    return "made" if (run_id, batch) in writers else "not made"
+
+
 def step(rule: Rule, found: Fate, tried: int, tries: int = TRIES) -> Step:
     """Return the next step: raise the error, continue because the write is done, or send it again.
 

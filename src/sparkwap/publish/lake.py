@@ -194,6 +194,15 @@ class Lake:
         row = branches.table_row(self._store, identifier)
         return content_equality.between(self._store.load(row.location), old, new)
 
+    def partitionings(self, identifier: Identifier) -> list[tuple[str, ...]]:
+        """Return the partition terms of each spec of a table.
+
+        Raises:
+            CatalogError: There is no such table.
+        """
+        row = branches.table_row(self._store, identifier)
+        return sparksql.partitionings(self._store.load(row.location))
+
     def histories(self, identifiers: Iterable[Identifier]) -> dict[Identifier, TableHistory]:
         """Return the histories of the tables and views that exist.
 

@@ -11,7 +11,7 @@ from sparkwap.catalog import Candidate, Identifier, Kind, TableState, lease
 from sparkwap.catalog.pointers import require_side_schema
 from sparkwap.core import checkpoints, names
 from sparkwap.core.errors import SparkwapError
-from sparkwap.core.retry import Fate, fate
+from sparkwap.core.retry import Fate, batch_fate, fate
 from sparkwap.gate.placement import Desired, decide_build
 from sparkwap.ledger.records import candidate_of
 from sparkwap.publish.lake import Lake
@@ -42,6 +42,7 @@ class Candidates:
         overlay: The names that are in side schemas.
         placed: The candidates that this run builds, by name.
         built: The name under which a node was built, by node.
+        whole: The names of the tables that this run has built anew.
         gone: The names of candidates that a hook of this run has dropped, by node.
         found: The candidates on the branch when the run was opened, by node.
     """
@@ -53,6 +54,7 @@ class Candidates:
         self.overlay = relation_overlay.Overlay()
         self.placed: dict[Identifier, Candidate] = {}
         self.built: dict[str, Identifier] = {}
+        self.whole: set[Identifier] = set()
         self.gone: dict[str, str] = {}
         self.found: dict[str, str] = {}
         self._earlier: dict[str, Candidate] = {}
@@ -157,7 +159,7 @@ class Candidates:
             desired: The desired definition; see `sparkwap.gate.placement.Desired`.
             in_place: Properties to set at once; see `sparkwap.gate.placement.in_place`.
         """
-        with self._place(identifier):
+        with self.turn(identifier):
             known = self.target(identifier)
             if known is not None:
                 return known
@@ -182,7 +184,7 @@ class Candidates:
         Raises:
             SparkwapError: This run has already written to the branch of the table.
         """
-        with self._place(identifier):
+        with self.turn(identifier):
             known = self.target(identifier)
             if known is not None and known.how == "branch":
                 raise SparkwapError(
@@ -205,7 +207,7 @@ class Candidates:
         Raises:
             SparkwapError: The live object is of the other kind, and the catalog cannot replace it.
         """
-        with self._place(identifier):
+        with self.turn(identifier):
             known = self.target(identifier)
             return known or self._beside(identifier, self.lake.state(identifier), kind)
 
@@ -239,7 +241,7 @@ class Candidates:
 
     def forget(self, identifier: Identifier, node_id: str) -> bool:
         """Drop the candidate under a name; returns whether there was one."""
-        with self._place(identifier):
+        with self.turn(identifier):
             self._invocation.reached(checkpoints.NODE_BEGINS, identifier, node_id=node_id)
             found = self.lake.branches.forget(identifier, self.branch)
             self.overlay.remove(identifier)
@@ -264,7 +266,8 @@ class Candidates:
             f"{self.lake.warehouse}/{schema}/{name}-{names.short_run_id(self._invocation.run_id)}"
         )
 
-    def _place(self, identifier: Identifier) -> threading.Lock:
+    def turn(self, identifier: Identifier) -> threading.Lock:
+        """Return the lock of a name, for what reads a candidate and then changes it."""
         with self._lock:
             return self._places.setdefault(identifier, threading.Lock())
 
@@ -346,11 +349,12 @@ class Candidates:
 
     # -- writes and drops ------------------------------------------------------------------------
 
-    def watch(self, identifier: Identifier) -> Callable[[], Fate]:
+    def watch(self, identifier: Identifier, batch: str | None = None) -> Callable[[], Fate]:
         """Read the head of a table before a statement writes to it.
 
         Args:
             identifier: The table as the statement names it; a side object in its side schema.
+            batch: The batch that writes, if other batches of the run may write at the same time.
 
         Returns:
             A function that returns, after an error, whether the write was made.
@@ -364,6 +368,11 @@ class Candidates:
 
         def look() -> Fate:
             now = self.lake.head(identifier, ref)
+            if batch is not None:
+                old, new = (head.snapshot_id if head else None for head in (before, now))
+                found = self.lake.summaries(identifier, old, new)
+                writers = ((one.get("wap_run"), one.get("wap_batch")) for one in found)
+                return batch_fate(writers, self._invocation.run_id, batch)
             return fate(
                 before.snapshot_id if before else None,
                 now.snapshot_id if now else None,

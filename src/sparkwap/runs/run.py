@@ -148,6 +148,11 @@ class Run:
         Raises:
             SparkwapError: An invariant does not hold; the node will not be published.
         """
+        # Batches of one model may end at the same time, and a later one has the later head.
+        with self.candidates.turn(identifier):
+            return self._built(node_id, identifier, must_write=must_write)
+
+    def _built(self, node_id: str, identifier: Identifier, *, must_write: bool) -> Candidate:
         placed = self.candidates.target(identifier)
         if placed is None:
             raise SparkwapError(
@@ -165,6 +170,8 @@ class Run:
         # ref(), may be built at the same time.
         present = self.candidates.present()
         self.candidates.built[node_id] = identifier
+        if must_write:
+            self.candidates.whole.add(identifier)
         self.trail.end(node_id, present)
         self.candidates.keep(done)
         self.invocation.reached(checkpoints.NODE_RECORDED, identifier, node_id=node_id)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.exc import OperationalError
 
-from sparkwap.core.retry import Fate, Rule, classify, fate, rule_of, step, wait_seconds
+from sparkwap.core.retry import Fate, Rule, batch_fate, classify, fate, rule_of, step, wait_seconds
 
 RULES: tuple[Rule, ...] = get_args(Rule)
 FATES: tuple[Fate, ...] = get_args(Fate)
@@ -86,6 +86,25 @@ def test_fates(
     before: int | None, after: int | None, parent: int | None, writer: str | None, found: Fate
 ) -> None:
     assert fate(before, after, parent, writer, "mine") == found
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ([], "not made"),
+        # The next batch has written, so the head alone would say that this one has.
+        ([("mine", "day 2")], "not made"),
+        ([("mine", "day 2"), ("mine", "day 1"), ("mine", "day 3")], "made"),
+        ([("mine", "day 1"), ("other", "day 2")], "unknown"),
+        ([("other", "day 1")], "unknown"),
+        ([("mine", None)], "not made"),
+        ([(None, None)], "unknown"),
+    ],
+)
+def test_fates_of_a_batch_beside_others(
+    written: list[tuple[str | None, str | None]], found: Fate
+) -> None:
+    assert batch_fate(written, "mine", "day 1") == found
 
 
 @given(st.sampled_from(RULES), st.sampled_from(FATES), st.integers(1, 9))

@@ -786,6 +786,21 @@ def test_the_fate_of_a_write_is_read_from_the_catalog(lake: Lake) -> None:
     assert run.candidates.watch(("shop", "nowhere"))() == "unknown"
 
 
+def test_the_fate_of_a_batch_is_its_own_among_batches_of_the_run(lake: Lake) -> None:
+    run = a_run(lake)
+    run.candidates.place_table(ORDERS, KEPT)
+    look = run.candidates.watch(ORDERS, "day 1")
+    assert look() == "not made"
+    for day, found in (("day 2", "not made"), ("day 1", "made"), ("day 3", "made")):
+        properties = {"wap_run": FIRST, "wap_batch": day}
+        table = lake.catalog.load_table(ORDERS)
+        table.append(rows(2), branch="dev", snapshot_properties=properties)
+        assert look() == found
+    assert run.candidates.watch(ORDERS, "day 1")() == "not made"
+    lake.catalog.load_table(ORDERS).append(rows(3), branch="dev")
+    assert look() == "unknown"
+
+
 def test_a_unit_test_reads_rows_of_its_own(lake: Lake) -> None:
     build(run := a_run(lake), 2)
     unit = replace(TEST, kind="unit")

@@ -62,7 +62,7 @@ class Nodes:
                 except SparkwapError as error:
                     # Closing the run checks again, and fails if the error persists.
                     logger.debug(f"main was not checked: {error}")
-            self._at_work.node_id = None
+            self._at_work.node_id = self._at_work.batch = None
 
     def begin(self, node: Any) -> bool:
         """Begin a node, test or hook.

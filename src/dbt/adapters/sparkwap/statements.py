@@ -28,6 +28,7 @@ class AtWork(threading.local):
         node_id: The node, test or hook; None for none.
         reader: The node or test whose reads are recorded on its trail; None for none.
         writes: Ungated tables that the node's config allows it to write to.
+        batch: The batch of a microbatch model beside which others may write; None for none.
         own: Whether sparkwap itself sends the statements.
         silent: Whether no statement may be sent.
     """
@@ -35,6 +36,7 @@ class AtWork(threading.local):
     node_id: str | None = None
     reader: str | None = None
     writes: Any = None
+    batch: str | None = None
     own: bool = False
     silent: bool = False
 
@@ -184,7 +186,7 @@ class StatementGuard:
         if run is None or identifier is None or len(tables) > 1:
             return lambda: "unknown"
         with as_dbt_error():
-            return run.candidates.watch(identifier)
+            return run.candidates.watch(identifier, self.at_work.batch)
 
     def on_step(self, step: checkpoints.Checkpoint, about: Mapping[str, Any]) -> None:
         """Record sent and answered statements for the check of ``main``."""

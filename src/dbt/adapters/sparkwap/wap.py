@@ -17,6 +17,7 @@ from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.histories import Describe, Histories
 from dbt.adapters.sparkwap.hooks import RunHooks
+from dbt.adapters.sparkwap.microbatches import Microbatches
 from dbt.adapters.sparkwap.nodes import Nodes
 from dbt.adapters.sparkwap.operations import Operations
 from dbt.adapters.sparkwap.placement import Placement
@@ -41,6 +42,7 @@ class Gate:
     PARTS = (
         SqlHelpers,
         Placement,
+        Microbatches,
         PythonModels,
         Histories,
         Audits,
@@ -69,6 +71,7 @@ class Gate:
         self._parts = (
             SqlHelpers(),
             placement,
+            Microbatches(self.runs, statements),
             PythonModels(self.runs, placement, statements),
             Histories(connections, placement, describe),
             Audits(self.runs, reuse),
