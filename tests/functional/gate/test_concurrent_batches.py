@@ -224,8 +224,12 @@ def test_a_column_that_comes_with_a_middle_batch(
     assert {row[0].day for row in found if row[2] == 7} == {4, 5, 6, 7}
 
 
-def test_a_run_that_is_killed_amid_its_batches_goes_on_by_retry(
-    make_project: MakeProject, reader: Reader, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_is_ended_amid_its_batches_goes_on_by_retry(
+    make_project: MakeProject,
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+    ended_by: signal.Signals,
 ) -> None:
     project = make(make_project, "killed", files(partition_by="days(ts)"))
     project.dbt("build", *WINDOW).succeeded()
@@ -237,8 +241,8 @@ def test_a_run_that_is_killed_amid_its_batches_goes_on_by_retry(
     while len(reader.metadata(project.schema, "together")["snapshots"]) < known + 7:
         assert process.poll() is None and time.monotonic() < deadline, project.errors.read_text()
         time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.send_signal(ended_by)
+    process.wait(timeout=120)
     assert seen(project, reader) == before
     # A statement that the server still carries out may reach the branch of the retry.
     for _ in range(3):
