@@ -1,7 +1,7 @@
 """Batches of a microbatch model at the same time: the rows are those of one batch after another.
 
-Each project has a model twice: `together` as dbt decides, and `in_turn` with batches one after
-another, which tells what the rows must be.
+Each project has a model twice: `together` with `concurrent_batches`, and `in_turn` with batches one
+after another, which tells what the rows must be.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def batched(more: str = "", where: str = "", **config: Any) -> str:
 def files(more: str = "", where: str = "", **config: Any) -> dict[str, str]:
     return {
         "models/events.sql": EVENTS,
-        "models/together.sql": batched(more, where, **config),
-        "models/in_turn.sql": batched(more, where, **config, concurrent_batches=False),
+        "models/together.sql": batched(more, where, **config, concurrent_batches=True),
+        "models/in_turn.sql": batched(more, where, **config),
         "models/properties.yml": TESTS,
     }
 
@@ -188,12 +188,14 @@ def test_the_lookback_is_built_again(
 def test_a_row_outside_the_batch_is_an_error_that_tells_the_way_on(
     make_project: MakeProject, reader: Reader
 ) -> None:
-    late = batched().replace("select *", "select ts + interval 1 day as ts, id, n")
+    late = batched(concurrent_batches=True).replace(
+        "select *", "select ts + interval 1 day as ts, id, n"
+    )
     project = make(make_project, "stray", {"models/events.sql": EVENTS, "models/late.sql": late})
     failed = project.dbt("build", *WINDOW).failed()
     assert "A batch of late returned a row outside its time range" in failed.text
     assert "late" not in reader.look(project.schema)
-    in_turn = late.replace("unique_key", "concurrent_batches=false, unique_key")
+    in_turn = late.replace(", concurrent_batches=True", "")
     project.write({"models/late.sql": in_turn})
     project.dbt("build", *WINDOW).succeeded()
     assert "late" in reader.look(project.schema)

@@ -9,7 +9,6 @@ from typing import Any
 
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
-from dbt.clients.jinja_static import statically_extract_has_name_this
 
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.relation import identifier_of
@@ -46,7 +45,7 @@ class Microbatches:
             relation: Its table.
         """
         run, config, table = self._runs.current(), model["config"], identifier_of(relation)
-        if run is None or not _may_run_together(model):
+        if run is None or not config.get("concurrent_batches"):
             return decide(together=False, built_whole=False, apart=False)
         name = str(model["batch"]["event_time_start"]).replace(" ", "T")
         with self._statements.own():
@@ -81,11 +80,3 @@ class Microbatches:
             turn = self._turns.setdefault(identifier_of(relation), threading.RLock())
         with turn if alone else nullcontext():
             return caller()
-
-
-def _may_run_together(model: Mapping[str, Any]) -> bool:
-    """Return whether dbt may run batches of a model at the same time, by dbt's own rule."""
-    configured = model["config"].get("concurrent_batches")
-    if configured is not None:
-        return bool(configured)
-    return not statically_extract_has_name_this(model["raw_code"])

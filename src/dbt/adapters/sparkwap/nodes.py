@@ -73,6 +73,14 @@ class Nodes:
         kind = getattr(node, "resource_type", None)
         config = getattr(node, "config", None)
         self._at_work.writes = config.get("wap_writes") if config is not None else None
+        if (
+            config is not None
+            and config.get("incremental_strategy") == "microbatch"
+            and config.get("concurrent_batches") is None
+        ):
+            # By default, dbt would run the batches of most models together. Rows that a batch
+            # returns for the time range of another one are right only one after another.
+            config.concurrent_batches = False
         run = self._runs.active
         if kind in BUILT_TYPES and run is not None and self._reuse.leave_out(run, node):
             return False
