@@ -215,7 +215,8 @@ def key_range(
     """Return the least and the greatest key in some files; None if they are not known.
 
     Iceberg has a lower and an upper bound of each column in each file. Those of texts are not used:
-    the server's logs would have values of the data.
+    the server's logs would have values of the data. Those of a column of an identity partition are
+    not, either: Iceberg reads it from the partition, which a file from elsewhere may contradict.
 
     Args:
         key: The column, as a query names it.
@@ -226,11 +227,18 @@ def key_range(
     fields = [one for one in current_schema(document)["fields"] if one["name"].lower() == name]
     if len(fields) != 1 or fields[0]["type"] not in ("int", "long"):
         return None
-    encoded = bounds(fields[0]["id"])
+    found = fields[0]["id"]
+    encoded = None if found in _identities(document) else bounds(found)
     if not encoded:
         return None
     lows, highs = zip(*encoded, strict=True)
     return min(map(_integer, lows)), max(map(_integer, highs))
+
+
+def _identities(document: md.Document) -> set[int]:
+    """Return the ids of the columns of identity partitions, of all specs."""
+    fields = [one for spec in document.get("partition-specs", ()) for one in spec["fields"]]
+    return {one["source-id"] for one in fields if one["transform"] == "identity"}
 
 
 def _integer(encoded: bytes) -> int:

@@ -215,15 +215,12 @@ def test_they_follow_from_rows_with_these_columns(sql: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "name", "kind"),
     [
-        # Texts compare with dates in another order than they sort.
-        (NO_OVERLAP, "ended_on", "string"),
-        (NO_GAP, "began", "timestamp"),
         # Several keys of the parent may be equal to one.
         (RELATIONSHIPS, "other", "string"),
         (RELATIONSHIPS, "id", "decimal(9,0)"),
     ],
 )
-def test_columns_of_two_types_are_read_whole(sql: str, name: str, kind: str) -> None:
+def test_keys_of_two_types_are_read_whole(sql: str, name: str, kind: str) -> None:
     form = form_of(sql)
     fields = [{**one, "type": kind if one["name"] == name else one["type"]} for one in FIELDS]
     assert form is not None
@@ -254,13 +251,46 @@ def test_another_query_has_no_form(sql: str) -> None:
     assert form_of(sql) is None
 
 
+@pytest.mark.parametrize("name", ["true", "NULL", "1", "1e5"])
+def test_a_literal_is_no_key_although_a_column_has_its_name(name: str) -> None:
+    fields = [{"name": one, "type": "long"} for one in ("id", "true", "NULL", "1", "1e5")]
+    form = form_of(COMBINATION.replace("other", name))
+    assert form is None or not form.follows_from_rows(fields)
+    form = form_of(RELATIONSHIPS.replace("id as to_field", f"{name} as to_field"))
+    assert form is None or not form.follows_from_rows(FIELDS, fields)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"type": {"type": "map", "key": "int", "value": "int"}},
+        {"type": {"type": "struct", "fields": [{"name": "a", "type": "int"}]}},
+        {"initial-default": 5},
+    ],
+)
+def test_keys_that_cannot_be_compared_are_read_whole(change: dict[str, Any]) -> None:
+    fields = [{**one, **(change if one["name"] == "other" else {})} for one in FIELDS]
+    form = form_of(COMBINATION)
+    assert form is not None
+    assert form.follows_from_rows(FIELDS)
+    assert not form.follows_from_rows(fields)
+
+
+def test_another_letter_that_is_alike_without_case_is_another_name() -> None:
+    dotted = NO_GAP.replace("by id", "by \u0130").replace("id,", "i,")
+    assert form_of(dotted) is None
+    assert form_of(dotted.replace("\u0130", "i")) is not None
+
+
 def test_the_ranges_of_changed_keys_skip_files() -> None:
     changed = Changed("p.new", (1, 9), "p.gone", (4, 20))
     gap = statement({0: NO_GAP}, {0: changed})
     assert "where (present.id between 1 and 20 or present.id is null)" in gap
     overlap = statement({0: NO_OVERLAP}, {0: changed})
-    assert "where (present.id between 1 and 9 or present.id is null)" in overlap
-    assert "p.gone" not in overlap
+    assert "where (present.id between 1 and 20 or present.id is null)" in overlap
+    combination = statement({0: COMBINATION}, {0: changed})
+    assert "where (present.id between 1 and 9 or present.id is null)" in combination
+    assert "p.gone" not in combination
     related = statement({0: RELATIONSHIPS}, {0: changed})
     assert "from s . p as parent where (parent.id between 1 and 9)" in related
     assert "from s . p as parent where (parent.id between 4 and 20)" in related

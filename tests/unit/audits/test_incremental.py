@@ -74,6 +74,21 @@ def test_a_range_of_names_that_differ_in_case_is_not_known() -> None:
     assert key_range("id", document, lambda _: packed((1, 2))) is None
 
 
+@pytest.mark.parametrize(("transform", "expected"), [("identity", None), ("bucket[4]", (1, 2))])
+def test_the_values_of_an_identity_partition_are_not_those_of_the_file(
+    transform: str, expected: tuple[int, int] | None
+) -> None:
+    found = {
+        "current-schema-id": 0,
+        "schemas": [{"schema-id": 0, "fields": [{"id": 3, "name": "p", "type": "int"}]}],
+        "partition-specs": [
+            {"spec-id": 0, "fields": []},
+            {"spec-id": 1, "fields": [{"source-id": 3, "transform": transform}]},
+        ],
+    }
+    assert key_range("p", found, lambda _: packed((1, 2))) == expected
+
+
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [

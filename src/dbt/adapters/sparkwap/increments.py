@@ -219,7 +219,8 @@ class IncrementFinder:
         try:
             added = parts.added(table, base.snapshot)
             if form.parent:
-                lost = parts.lost(parent, base.parent)
+                # A parent that is built as a whole may be small beside the table.
+                lost = parts.lost(parent, base.parent, beside=table)
             else:
                 lost = parts.lost(table, base.snapshot) if form.by_loss else _NOTHING
             if added is None or lost is None:
@@ -318,7 +319,7 @@ class _Parts:
         self._private = PrivateCatalog(connections.rows_of, name)
         self._histories: dict[str, list[md.Document]] = {}
         self._snapshots: dict[tuple[str, int], Snapshot] = {}
-        self._made: dict[tuple[str, int, bool], _Rows | None] = {}
+        self._made: dict[tuple[str, int, str | None], _Rows | None] = {}
 
     def history(self, state: _State) -> list[md.Document]:
         """Return the snapshot of a state and those that it grew from, newest first."""
@@ -329,31 +330,40 @@ class _Parts:
 
     def added(self, state: _State, base: int) -> _Rows | None:
         """Return the rows that were added since a snapshot; None if they are not known."""
-        key = (state.location, base, True)
+        key = (state.location, base, None)
         if key not in self._made:
             old, new = self._snapshot(state, base), self._snapshot(state, state.head)
             common = common_manifests(old, new)
             files = added_files(old.files(common), new.files(common))
-            self._made[key] = self._table(new, files, common)
+            self._made[key] = self._table(new, files, common, new)
         return self._made[key]
 
-    def lost(self, state: _State, base: int | None) -> _Rows | None:
-        """Return the rows that are gone since a snapshot; None if they are not known."""
+    def lost(self, state: _State, base: int | None, beside: _State | None = None) -> _Rows | None:
+        """Return the rows that are gone since a snapshot; None if they are not known.
+
+        Args:
+            state: The table.
+            base: The snapshot.
+            beside: A table whose rows need not be read then.
+        """
         if base == state.head:
             return _NOTHING
         if base is None:
             return None
-        key = (state.location, base, False)
+        key = (state.location, base, beside.location if beside else "")
         if key not in self._made:
             old, new = self._snapshot(state, base), self._snapshot(state, state.head)
             files = lost_files(old.files(), new.files())
-            self._made[key] = self._table(old, files, set())
+            other = self._snapshot(beside, beside.head) if beside else old
+            self._made[key] = self._table(old, files, set(), other)
         return self._made[key]
 
     def _table(
-        self, of: Snapshot, files: Sequence[DataFile] | None, without: set[str]
+        self, of: Snapshot, files: Sequence[DataFile] | None, without: set[str], whole: Snapshot
     ) -> _Rows | None:
-        if files is None or sum(file.rows for file in files) > (of.count("total-records") or 0) / 2:
+        """Return these files of a snapshot as a table; None if `whole` is read as cheaply."""
+        most = (whole.count("total-records") or 0) / 2
+        if files is None or sum(file.rows for file in files) > most:
             return None
         if not files:
             return _NOTHING
