@@ -354,15 +354,15 @@ class _Parts:
         if key not in self._made:
             old, new = self._snapshot(state, base), self._snapshot(state, state.head)
             files = lost_files(old.files(), new.files())
-            other = self._snapshot(beside, beside.head) if beside else old
-            self._made[key] = self._table(old, files, set(), other)
+            other = [self._snapshot(beside, beside.head)] if beside else []
+            self._made[key] = self._table(old, files, set(), old, *other)
         return self._made[key]
 
     def _table(
-        self, of: Snapshot, files: Sequence[DataFile] | None, without: set[str], whole: Snapshot
+        self, of: Snapshot, files: Sequence[DataFile] | None, without: set[str], *whole: Snapshot
     ) -> _Rows | None:
-        """Return these files of a snapshot as a table; None if `whole` is read as cheaply."""
-        most = (whole.count("total-records") or 0) / 2
+        """Return these files of a snapshot as a table; None if all of `whole` are read as soon."""
+        most = max(one.count("total-records") or 0 for one in whole) / 2
         if files is None or sum(file.rows for file in files) > most:
             return None
         if not files:
