@@ -105,7 +105,6 @@ def require_equal(project: Project, reader: Reader, n: int, outcome: Outcome) ->
     assert [row[2] for row in found] == [n] * (3 * (DAYS - 2 - len(EMPTY)))
 
 
-@pytest.mark.smoke
 def test_batches_run_at_the_same_time_and_are_published_at_once(
     make_project: MakeProject, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
