@@ -37,6 +37,15 @@
     )) -%}
 {% endmacro %}
 
+{#- Compact tables where it saves more than it takes, and remove history past its age. -#}
+{% macro wap_maintain(
+    tables=none, budget=none, everything=none, explain=none
+) %}
+    {%- do _wap_operation("wap_maintain", dict(
+        kwargs, tables=tables, budget=budget, everything=everything, explain=explain
+    )) -%}
+{% endmacro %}
+
 {#- Undo a publish: all of its tables in one transaction. -#}
 {% macro wap_rollback(run=none, force=none, reopen=none) %}
     {%- do _wap_operation("wap_rollback", dict(kwargs, run=run, force=force, reopen=reopen)) -%}

@@ -13,13 +13,19 @@ from sparkwap.catalog import metadata as md
 
 _NO_PROOF = -1
 
+SAME_ROWS_AS = "wap_same_rows_as"
+"""The entry in the summary of a snapshot that sparkwap's own maintenance has published: its parent,
+which has the same rows. See `sparkwap.maintenance.compaction`."""
+
 
 def same_rows(document: md.Document, old: int | None, new: int | None) -> bool:
     """Return whether all snapshots after ``old`` up to ``new`` have changed no row.
 
-    Such a snapshot has the operation ``replace`` (its writer says that it only rewrote files), and
-    its counts agree: equal numbers of records were added and deleted, and the total is as before.
-    A compaction that also applies merge-on-read deletes drops records, so it proves nothing.
+    Such a snapshot is either marked by sparkwap's maintenance, which has compared the rows
+    (`SAME_ROWS_AS`), or has the operation ``replace`` (its writer says that it only rewrote files),
+    and its counts agree: equal numbers of records were added and deleted, and the total is as
+    before. A compaction of others that also applies merge-on-read deletes drops records, so it
+    proves nothing.
 
     Args:
         document: The table's metadata, with both snapshots.
@@ -33,7 +39,9 @@ def same_rows(document: md.Document, old: int | None, new: int | None) -> bool:
         snapshot = md.snapshot(document, current)
         parent = snapshot.get("parent-snapshot-id") if snapshot else None
         before = md.snapshot(document, parent) if parent is not None else None
-        if snapshot is None or before is None or not _only_rewrote(snapshot, before):
+        if snapshot is None or before is None:
+            return False
+        if md.count(snapshot, SAME_ROWS_AS) != parent and not _only_rewrote(snapshot, before):
             return False
         current = int(before["snapshot-id"])
     return True
@@ -48,7 +56,7 @@ def shares_no_files(document: md.Document, candidate: int, base: int | None) -> 
     for snapshot in md.ancestors(document, candidate):
         if snapshot["snapshot-id"] == base:
             return False
-        if _is_whole(snapshot):
+        if is_whole(snapshot):
             return True
     return False
 
@@ -102,7 +110,8 @@ def _same_deletes(summary: Mapping[str, Any], earlier: Mapping[str, Any]) -> boo
     return all(_count(summary, kind, 0) == _count(earlier, kind, 0) for kind in kinds)
 
 
-def _is_whole(snapshot: md.Document) -> bool:
+def is_whole(snapshot: md.Document) -> bool:
+    """Return whether a snapshot has only files that it has added itself."""
     summary = snapshot.get("summary") or {}
     files = _count(summary, "total-data-files")
     return files != _NO_PROOF and files == _count(summary, "added-data-files", 0)

@@ -15,11 +15,15 @@ class DataFile:
         path: Its location.
         sequence: Its data sequence number; only later deletes apply to it.
         rows: The number of its rows, deleted rows included.
+        size: Its size in bytes.
+        partition: Its partition, as text; files of the same partition have the same text.
     """
 
     path: str
     sequence: int = 0
     rows: int = 0
+    size: int = 0
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,15 @@ class Snapshot:
                 continue
             for file, sequence in self._live(manifest):
                 if manifest.has_data:
-                    data.append(DataFile(file["file_path"], sequence, int(file["record_count"])))
+                    data.append(
+                        DataFile(
+                            file["file_path"],
+                            sequence,
+                            int(file["record_count"]),
+                            int(file["file_size_in_bytes"]),
+                            f"{manifest.entry['partition_spec_id']} {file['partition']}",
+                        )
+                    )
                 else:
                     deletes.append(_delete(file, sequence))
         return StateFiles(tuple(data), tuple(deletes))

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, TextIO
 from sparkwap import __version__
 from sparkwap.alerts.command import register_alerts
 from sparkwap.cli.build import register_build
+from sparkwap.cli.operations import register_maintain, register_sweep
 from sparkwap.cli.quarantine import register_quarantine
 from sparkwap.cli.source import register_source
-from sparkwap.cli.sweep import register_sweep
 from sparkwap.core.dbt_cli import add_dbt_options, call_of, say
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.redaction import redact
@@ -115,6 +115,7 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_report,
     register_source,
     register_sweep,
+    register_maintain,
 )
 
 

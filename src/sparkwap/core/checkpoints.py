@@ -48,7 +48,7 @@ class Checkpoint:
 
 Operation = Literal[
     "open_branch", "clone", "copy", "forget", "publish", "rollback", "discard", "ledger",
-    "drop_schema", "erase", "reopen", "sweep", "sweep_table", "leftovers",
+    "drop_schema", "erase", "reopen", "sweep", "sweep_table", "maintain", "leftovers",
 ]  # fmt: skip
 """The purpose of a commit to the catalog."""
 
@@ -70,6 +70,7 @@ _OPERATIONS: Mapping[Operation, str] = {
     "reopen": "restoring the candidates of a publish that was rolled back",
     "sweep": "removing an expired audit branch",
     "sweep_table": "removing expired tags and snapshots of a table",
+    "maintain": "moving main of a table to its rewritten files, or removing its old snapshots",
     "leftovers": "dropping the remains of a sequential publish in side schemas",
 }
 _PARTS: Mapping[Part, str] = {
@@ -92,6 +93,7 @@ _NEXT_COMMAND: Mapping[Operation, str] = {
     "reopen": "wap_rollback",
     "sweep": "wap_sweep",
     "sweep_table": "wap_sweep",
+    "maintain": "wap_maintain",
     "discard": "wap_discard",
     "drop_schema": "the same command",
     "erase": "wap_erase",

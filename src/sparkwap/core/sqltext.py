@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def quote(name: str) -> str:
     """Return the name of a column, table or schema in backquotes."""
@@ -11,3 +13,17 @@ def quote(name: str) -> str:
 def literal(value: str) -> str:
     """Return a text as a string literal of Spark."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def fingerprint(query: str, columns: Sequence[str]) -> str:
+    """Return the query for the number of rows of a query, and sum and parity of their hashes.
+
+    Two queries with the same rows, in any order, have the same result.
+    """
+    row = ", ".join(map(quote, columns))
+    # As JSON, because Spark cannot hash maps; with nulls, which JSON leaves out by default.
+    text = f"to_json(struct({row}), map('ignoreNullFields', 'false'))"
+    return (
+        "select count(*), coalesce(sum(cast(h as decimal(38, 0))), 0), coalesce(bit_xor(h), 0) "
+        f"from (select xxhash64({text}) as h from ({query}))"
+    )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkwap.catalog.model import Identifier
-from sparkwap.core.sqltext import quote
+from sparkwap.core.sqltext import fingerprint, quote
 from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.subject_tables import FILE_ROWS
 
@@ -79,7 +79,7 @@ class Rewrite:
         """Return two queries that must have the same result: expected rows and actual rows."""
         listed = ", ".join(map(quote, self.columns))
         actual = f"select {listed} from {_table(self.identifier)} version as of '{branch}'"
-        return _fingerprint(self._expected(), self.columns), _fingerprint(actual, self.columns)
+        return fingerprint(self._expected(), self.columns), fingerprint(actual, self.columns)
 
     def _expected(self) -> str:
         columns = [self._value(name) for name in self.columns]
@@ -91,16 +91,6 @@ class Rewrite:
             if name in update.sets:
                 value = f"if({update.where}, {update.sets[name]}, {value})"
         return value if value == quote(name) else f"{value} as {quote(name)}"
-
-
-def _fingerprint(query: str, columns: Sequence[str]) -> str:
-    row = ", ".join(map(quote, columns))
-    # As JSON, because Spark cannot hash maps; with nulls, which JSON leaves out by default.
-    text = f"to_json(struct({row}), map('ignoreNullFields', 'false'))"
-    return (
-        "select count(*), coalesce(sum(cast(h as decimal(38, 0))), 0), coalesce(bit_xor(h), 0) "
-        f"from (select xxhash64({text}) as h from ({query}))"
-    )
 
 
 def _table(parts: Sequence[str]) -> str:

@@ -33,6 +33,9 @@ RUN_DAYS = 7
 NAMED_DAYS = 30
 FILE_DAYS = 3
 MANIFEST_DAYS = 90
+MAINTENANCE_SHARE = 0.1
+HISTORY_DAYS = 7
+HISTORY_PUBLISHES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,26 @@ class Limits:
     named_days: int = NAMED_DAYS
     file_days: int = FILE_DAYS
     manifest_days: int = MANIFEST_DAYS
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """When and how much a run maintains the tables.
+
+    Attributes:
+        when: Whether a run maintains the tables at its end.
+        seconds: The budget of the maintenance at the end of a run; None for a share.
+        share: The budget as a part of the time that all runs of the last days have taken.
+        keep_days: Days for which `main` keeps its whole history.
+        keep_publishes: How many of the latest publishes of a table can be rolled back at least; of
+            earlier ones, the last of each day can be.
+    """
+
+    when: SweepMode = "never"
+    seconds: float | None = None
+    share: float = MAINTENANCE_SHARE
+    keep_days: int = HISTORY_DAYS
+    keep_publishes: int = HISTORY_PUBLISHES
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +108,7 @@ class GateSettings:
             the summary, `ignore` it, or `strict`: refuse the publish and rebuild.
         sweep: Whether a run sweeps the lake at its end.
         sweep_limits: The minimum ages for a sweep.
+        upkeep: The maintenance of the tables.
         log: The place of the structured log: `sparkwap.jsonl` in dbt's target folder, dbt's log, or
             none.
         diff_hide: Columns whose values no data diff shows: `column`, `table.column` or
@@ -113,6 +137,7 @@ class GateSettings:
     reads: ReadsMode = "warn"
     sweep: SweepMode = "never"
     sweep_limits: Limits = field(default_factory=Limits)
+    upkeep: Upkeep = field(default_factory=Upkeep)
     log: LogMode = "file"
     diff_hide: tuple[str, ...] = ()
     alerts: AlertSettings = field(default_factory=AlertSettings)
@@ -128,10 +153,12 @@ class GateSettings:
         `wap_rebuild_wait`, `wap_rebuild_timeout`, `wap_reads`, `wap_reuse`, `wap_audits`,
         `wap_audits_incremental`, `wap_audits_whole_days`, `wap_audits_whole_every`, `wap_log`,
         `wap_alerts`, `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days`,
-        `wap_sweep_files_after_days`, `wap_sweep_manifests_after_days`, `wap_varying_vars` and
-        `wap_diff_hide`. A missing key, or a key without a value (`wap_branch:`), has its default;
-        but `wap_tag_retention_days` without a value keeps tags without limit. Numbers and booleans
-        may be text, as from `env_var`. Keys without the prefix `wap_` are ignored.
+        `wap_sweep_files_after_days`, `wap_sweep_manifests_after_days`, `wap_maintain`,
+        `wap_maintain_budget`, `wap_maintain_keep_days`, `wap_maintain_keep_publishes`,
+        `wap_varying_vars` and `wap_diff_hide`. A missing key, or a key without a value
+        (`wap_branch:`), has its default; but `wap_tag_retention_days` without a value keeps tags
+        without limit. Numbers and booleans may be text, as from `env_var`. Keys without the prefix
+        `wap_` are ignored.
 
         Raises:
             ConfigError: Unknown keys or illegal values; one message lists all of them.
@@ -171,6 +198,7 @@ class GateSettings:
                 reader.days("wap_sweep_files_after_days", FILE_DAYS),
                 reader.days("wap_sweep_manifests_after_days", MANIFEST_DAYS),
             ),
+            upkeep=_upkeep(reader),
             log=cast(LogMode, reader.choice("wap_log", ("file", "dbt", "none"))),
             diff_hide=reader.read("wap_diff_hide", _names, "a list of column names") or (),
             varying=reader.read("wap_varying_vars", _names, "a list of names of variables") or (),
@@ -276,6 +304,21 @@ class _Reader:
         return f"{key}: there is no such setting; {hint}"
 
 
+def _upkeep(reader: _Reader) -> Upkeep:
+    legal = "seconds, or a share of the runs' time such as 10%"
+    seconds, share = reader.read("wap_maintain_budget", _budget, legal) or (None, MAINTENANCE_SHARE)
+    return Upkeep(
+        cast(SweepMode, reader.choice("wap_maintain", get_args(SweepMode))),
+        seconds,
+        share,
+        reader.days("wap_maintain_keep_days", HISTORY_DAYS),
+        _given(
+            reader.read("wap_maintain_keep_publishes", _days, "a whole number of 1 or more"),
+            HISTORY_PUBLISHES,
+        ),
+    )
+
+
 def _complaint(value: object, problem: ValueError, legal: str | None) -> str:
     if legal is None:
         return str(problem)
@@ -306,6 +349,15 @@ def _seconds(value: object) -> float:
     if not 0 <= seconds < float("inf"):
         raise ValueError
     return seconds
+
+
+def _budget(value: object) -> tuple[float | None, float]:
+    if isinstance(value, str) and value.strip().endswith("%"):
+        share = _seconds(value.strip()[:-1]) / 100
+        if share > 1:
+            raise ValueError
+        return None, share
+    return _seconds(value), 0.0
 
 
 def _days(value: object) -> int:

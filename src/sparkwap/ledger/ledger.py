@@ -35,6 +35,7 @@ _WRITTEN = {
     "nodes": "built_at",
     "tests": "executed_at",
     "metrics": "measured_at",
+    "maintenance": "at",
 }
 _ID_LENGTH = 8
 
@@ -348,7 +349,7 @@ class Ledger(JournalTable):
         return [DeliveredAlert(row["route"], row["fingerprint"], row["at"]) for row in rows]
 
     def recent(self, table: str, since: datetime) -> list[dict[str, Any]]:
-        """Return the rows of ``runs``, ``nodes``, ``tests`` or ``metrics`` since a time.
+        """Return the rows of a table of `_WRITTEN` since a time.
 
         Columns that an older version of sparkwap has not created are None.
         """

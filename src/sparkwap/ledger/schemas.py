@@ -169,6 +169,30 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "bytes": _ID,
         }
     ),
+    "maintenance": pa.schema(
+        {
+            "run_id": _TEXT,
+            "at": _TIME,
+            "schema": _TEXT,
+            "name": _TEXT,
+            "action": _TEXT,
+            "outcome": _TEXT,
+            "reason": _TEXT,
+            "score": pa.float64(),
+            "seconds": pa.float64(),
+            "expected_seconds": pa.float64(),
+            "saved_seconds": pa.float64(),
+            "files_before": _ID,
+            "files_after": _ID,
+            "delete_files_before": _ID,
+            "delete_files_after": _ID,
+            "bytes": _ID,
+            "snapshots": _ID,
+            "tags": pa.list_(_TEXT),
+            "base_snapshot": _ID,
+            "snapshot": _ID,
+        }
+    ),
     "alerts": pa.schema(
         {
             "at": _TIME,
@@ -253,6 +277,10 @@ Publishes:
 
 Others:
     sweeps.what: ``branch``, ``tag``, ``snapshots``, ``manifests`` or ``files``.
+    maintenance: What was done with a table. ``action`` is ``compact`` or ``expire``, ``outcome`` is
+        ``done``, ``dropped`` (a writer was faster, so the rewrite was dropped) or ``waits`` (the
+        budget was used up). ``expected_seconds`` of work were expected to save ``saved_seconds``
+        of reading. ``bytes`` were written.
     sweeps.folder, sweeps.uuid: Those of a table that was dropped with a branch.
     alerts: Each delivery of an alert. The same trouble has the same ``fingerprint``.
 """

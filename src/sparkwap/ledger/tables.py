@@ -116,7 +116,7 @@ class LedgerTables:
 
     def ensure_all(self) -> None:
         """Create the tables that each run needs; the journal only for sequential publishes."""
-        unneeded = {"alerts", "acceptances"} | (
+        unneeded = {"alerts", "acceptances", "maintenance"} | (
             {"journal"} if self.lake.store.backend.atomic else set()
         )
         self.ensure(set(SCHEMAS) - unneeded)

@@ -18,6 +18,7 @@ from sparkwap.catalog.branches import (
     is_ours,
 )
 from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.content_equality import same_rows
 from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import Candidate, Identifier, Kind, PublishedEntry
 from sparkwap.catalog.planning import (
@@ -125,7 +126,7 @@ class Undoer:
 
     def _present(self, entry: PublishedEntry, live: Pointer) -> md.Document:
         document = self.load(live.location)
-        require_main(entry.identifier, document, entry.candidate)
+        _require_rows(entry, document)
         return document
 
     def _base(self, entry: PublishedEntry) -> md.Document:
@@ -136,7 +137,7 @@ class Undoer:
             raise Differs(entry.identifier, "base", expected, "that the file is gone") from error
 
     def _unmoved(self, entry: PublishedEntry, live: Pointer | None) -> Pointer:
-        """Return the live row if it is still as published, apart from new branches and tags."""
+        """Return the live row if it still has the published rows, apart from branches and tags."""
         location = entry.published_metadata_location
         if live is not None and live.location == location:
             return live
@@ -144,7 +145,7 @@ class Undoer:
             document = self.load(live.location)
             log = document.get("metadata-log") or ()
             if any(step["metadata-file"] == location for step in log):
-                require_main(entry.identifier, document, entry.candidate)
+                _require_rows(entry, document)
                 return live
         what = "live object"
         raise Differs(entry.identifier, what, f"metadata {location}", row_words(live))
@@ -339,6 +340,12 @@ def with_helpers_of(document: md.Document, restored: Mapping[str, Any]) -> dict[
     kept = {k: v for k, v in restored["properties"].items() if not k.startswith(HELPER_PREFIX)}
     own = {k: v for k, v in md.properties_of(document).items() if k.startswith(HELPER_PREFIX)}
     return {**restored, "properties": {**kept, **own}}
+
+
+def _require_rows(entry: PublishedEntry, document: md.Document) -> None:
+    """Check that ``main`` still has the published rows: compactions change none."""
+    if not same_rows(document, entry.candidate, md.main_of(document)):
+        require_main(entry.identifier, document, entry.candidate)
 
 
 def _main_back(entry: PublishedEntry, change: MetadataChange) -> MetadataChange:

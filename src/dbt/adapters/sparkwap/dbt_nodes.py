@@ -9,6 +9,7 @@ from sparkwap.gate.thresholds import cannot_fail
 from sparkwap.runs.batches import as_utc, merged
 
 if TYPE_CHECKING:
+    from sparkwap.maintenance.rules import Rules
     from sparkwap.runs.batches import Range
 
 
@@ -30,6 +31,28 @@ def tables(manifest: Any) -> set[tuple[str, str]]:
         for node in nodes.values()
         if str(node.resource_type) in BUILT_TYPES and materialized(node) != "ephemeral"
     }
+
+
+def maintenance_rules(manifest: Any) -> dict[tuple[str, str], Rules]:
+    """Return table -> how it is maintained, from ``wap_maintain`` in the config or `meta`.
+
+    Raises:
+        ConfigError: A rule is not legal.
+    """
+    from sparkwap.maintenance.rules import Rules
+
+    found = {}
+    for node in (*manifest.nodes.values(), *getattr(manifest, "sources", {}).values()):
+        if str(node.resource_type) not in (*BUILT_TYPES, "source"):
+            continue
+        name = (node.schema, getattr(node, "alias", None) or node.identifier)
+        meta = {**(getattr(node, "meta", None) or {}), **(getattr(node.config, "meta", None) or {})}
+        given = meta.get("wap_maintain")
+        if str(node.resource_type) != "source":
+            given = node.config.get("wap_maintain", given)
+        if given is not None:
+            found[name] = Rules.of(given, ".".join(name))
+    return found
 
 
 def source_tables(manifest: Any) -> set[tuple[str, str]]:

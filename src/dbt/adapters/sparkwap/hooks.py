@@ -12,9 +12,11 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt.adapters.sparkwap import rebase, run_results
 from dbt.adapters.sparkwap.command import as_dbt_error, next_to_tell, tell, width
 from dbt.adapters.sparkwap.command_run import CommandRun
+from dbt.adapters.sparkwap.dbt_nodes import maintenance_rules
 from dbt.adapters.sparkwap.manifest import ProjectManifest
 from dbt.adapters.sparkwap.reuse import Reuse
 from dbt.adapters.sparkwap.sessions import logger
+from dbt.adapters.sparkwap.statements import StatementGuard
 from sparkwap.core import checkpoints
 from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.errors import SparkwapError
@@ -36,10 +38,12 @@ class RunHooks:
     Args:
         runs: The command's run.
         reuse: What is left out.
+        statements: The guard around its statements.
     """
 
-    def __init__(self, runs: CommandRun, reuse: Reuse) -> None:
+    def __init__(self, runs: CommandRun, reuse: Reuse, statements: StatementGuard) -> None:
         self._runs = runs
+        self._statements = statements
         self._reuse = reuse
         self._command = runs.command
 
@@ -141,7 +145,8 @@ class RunHooks:
             lines = [f"sparkwap  {reused}"]
         if self._runs.alerts is not None:
             lines += self._runs.alerts.closed(closing, manifest, results)
-        return {"lines": [*lines, *self._swept(run)], "failed": self._fail(closing, results)}
+        lines += [*self._maintained(run), *self._swept(run)]
+        return {"lines": lines, "failed": self._fail(closing, results)}
 
     def _closed(
         self, run: Run, manifest: ProjectManifest, nodes: Sequence[NodeFact], results: Sequence[Any]
@@ -199,6 +204,22 @@ class RunHooks:
         from sparkwap.maintenance.sweeper import end_of_run
 
         return end_of_run(self._command.lake, run.run_id, run.settings)
+
+    def _maintained(self, run: Run) -> list[str]:
+        """Maintain the tables after a run if the project enables it; never makes the run fail."""
+        if run.settings.upkeep.when == "never" or run.invocation.rebuild_of is not None:
+            return []
+        # Imported late, because it loads PyArrow, which most commands do not need.
+        from sparkwap.maintenance.maintainer import end_of_run
+
+        with self._statements.own():
+            return end_of_run(
+                self._command.lake,
+                self._command.connections.rows_of,
+                run.run_id,
+                run.settings.upkeep,
+                lambda: maintenance_rules(self._command.dbt_manifest()),
+            )
 
     def _fail(self, closing: RunEnd, results: Sequence[Any]) -> bool:
         """Return whether dbt would end with success although the gate has refused something.

@@ -9,6 +9,7 @@ from dbt.adapters.base.meta import available
 
 from dbt.adapters.sparkwap.command import as_dbt_error, tells_next, width
 from dbt.adapters.sparkwap.command_run import CommandRun
+from dbt.adapters.sparkwap.dbt_nodes import maintenance_rules
 from dbt.adapters.sparkwap.statements import StatementGuard
 from sparkwap.core.errors import ConfigError
 from sparkwap.runs import state
@@ -69,8 +70,11 @@ class Operations:
             table_of_node=lambda node_id: command.manifest.table(node_id),
             width=width(),
             next_steps=tells_next(),
+            execute=command.connections.rows_of,
+            rules=lambda: maintenance_rules(command.dbt_manifest()),
         )
-        lines = operations.call(name, arguments)
+        with self._statements.own():
+            lines = operations.call(name, arguments)
         if operations.rolled_back:
             lines += rolled_back(command, operations.rolled_back)
         return lines

@@ -65,7 +65,7 @@ class Gate:
         statements = StatementGuard(self.runs)
         reuse = Reuse(self.runs)
         self.nodes = Nodes(self.runs, statements, reuse)
-        self.hooks = RunHooks(self.runs, reuse)
+        self.hooks = RunHooks(self.runs, reuse, statements)
         self.shared = SharedStatements(self.runs, statements, reuse)
         placement = Placement(self.runs)
         self._parts = (

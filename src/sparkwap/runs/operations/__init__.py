@@ -1,4 +1,4 @@
-"""Operations on audit branches by hand: show, publish, accept, discard, sweep, roll back.
+"""Operations by hand: show, publish, accept, discard, sweep, maintain, roll back.
 
 dbt's run-operations call them by their names, such as ``wap_status``. To add an operation, write
 its dataclass in a new file, add it to ``OPERATIONS``, and run ``scripts/operations.py``.
@@ -13,12 +13,21 @@ from typing import Any
 from sparkwap.runs.operations.accept import Accept
 from sparkwap.runs.operations.context import Context, Operation
 from sparkwap.runs.operations.discard import Discard
+from sparkwap.runs.operations.maintain import Maintain, NotMaintained
 from sparkwap.runs.operations.publish import NotPublished, PublishBranch
 from sparkwap.runs.operations.rollback import Rollback
 from sparkwap.runs.operations.status import Status
 from sparkwap.runs.operations.sweep import NotSwept, Sweep
 
-OPERATIONS: tuple[type[Operation], ...] = (Status, PublishBranch, Accept, Discard, Sweep, Rollback)
+OPERATIONS: tuple[type[Operation], ...] = (
+    Status,
+    PublishBranch,
+    Accept,
+    Discard,
+    Sweep,
+    Maintain,
+    Rollback,
+)
 
 
 @dataclass(frozen=True)
@@ -39,4 +48,4 @@ class LakeOperations(Context):
         return [*found, *operation.operate(self)]
 
 
-__all__ = ["OPERATIONS", "LakeOperations", "NotPublished", "NotSwept", "Operation"]
+__all__ = ["OPERATIONS", "LakeOperations", "NotMaintained", "NotPublished", "NotSwept", "Operation"]

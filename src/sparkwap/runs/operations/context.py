@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import Identifier, OpenBranch
 from sparkwap.core.arguments import Arguments
@@ -15,6 +15,7 @@ from sparkwap.gate.settings import GateSettings
 if TYPE_CHECKING:
     from sparkwap.ledger.manifests import Packed
     from sparkwap.ledger.records import LedgerPublish
+    from sparkwap.maintenance.rules import Rules
     from sparkwap.publish.lake import Lake
     from sparkwap.runs.state import LastRun
     from sparkwap.runs.types import TestFact
@@ -38,6 +39,8 @@ class Context:
         width: The maximum width of a line of a summary; None for no limit.
         next_steps: Whether a summary lists the next commands.
         rolled_back: The publishes that a rollback has undone; filled by the rollback.
+        execute: Sends a statement to Spark, and returns its rows.
+        rules: Returns table -> how it is maintained, by its config.
     """
 
     lake: Lake
@@ -53,6 +56,8 @@ class Context:
     width: int | None = None
     next_steps: bool = True
     rolled_back: list[LedgerPublish] = field(default_factory=list)
+    execute: Callable[[str], Sequence[Sequence[Any]]] | None = None
+    rules: Callable[[], Mapping[Identifier, Rules]] = dict
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""``sparkwap sweep``: the run-operation ``wap_sweep`` as a command, for schedulers."""
+"""``sparkwap sweep`` and ``sparkwap maintain``: run-operations as commands, for schedulers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 from sparkwap.core.arguments import Arguments, plain
 from sparkwap.core.dbt_cli import add_dbt_options, call_of
+from sparkwap.runs.operations.maintain import Maintain
 from sparkwap.runs.operations.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 def register_sweep(commands: Commands) -> None:
     """Register ``sparkwap sweep``."""
     _register(commands, "sweep", Sweep)
+
+
+def register_maintain(commands: Commands) -> None:
+    """Register ``sparkwap maintain``."""
+    _register(commands, "maintain", Maintain)
 
 
 def _register(commands: Commands, command: str, operation: type[Arguments]) -> None:
@@ -32,6 +38,8 @@ def _register(commands: Commands, command: str, operation: type[Arguments]) -> N
             more = {"type": int, "metavar": "NUMBER"}
         elif get_origin(kind) is Literal:
             more = {"choices": get_args(kind)}
+        elif get_origin(kind) is tuple:
+            more = {"nargs": "+", "metavar": "NAME"}
         parser.add_argument(f"--{name.replace('_', '-')}", help=what, **more)
     add_dbt_options(parser)
     parser.set_defaults(handler=lambda parsed: _call(parsed, operation))

@@ -1,0 +1,114 @@
+"""Decides which snapshots and receipts of a table are no longer needed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sparkwap.catalog import metadata as md
+from sparkwap.core.names import is_publish_tag
+
+_MAX_AGE = "history.expire.max-snapshot-age-ms"
+_MIN_KEPT = "history.expire.min-snapshots-to-keep"
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """What of a table's history is no longer needed.
+
+    Attributes:
+        tags: Receipts of publishes that can no longer be rolled back then.
+        snapshots: Ids of snapshots.
+    """
+
+    tags: tuple[str, ...] = ()
+    snapshots: tuple[int, ...] = ()
+
+
+def outdated(
+    document: md.Document,
+    now_ms: int,
+    *,
+    keep_ms: int,
+    keep_publishes: int,
+    bases: Mapping[str, Collection[int]],
+) -> Outdated:
+    """Return the receipts and snapshots of a table that may go.
+
+    What stays: each branch and tag; the history of branches other than `main`; of `main` the
+    history since ``keep_ms``, and as many snapshots as the table's own properties and the settings
+    of `main` ask for; each publish of that time, the latest ``keep_publishes`` publishes, before
+    these the last one of each day (in UTC), and for each of them the state to roll back to.
+
+    Args:
+        document: The table's metadata.
+        now_ms: The time, in milliseconds since the epoch.
+        keep_ms: For how long all of the history stays.
+        keep_publishes: How many of the latest publishes stay.
+        bases: Receipt -> the snapshots that a rollback of its publish needs.
+    """
+    if md.properties_of(document).get(md.GC_ENABLED, "true").lower() == "false":
+        return Outdated()
+    snapshots = {int(one["snapshot-id"]): one for one in document.get("snapshots") or ()}
+    keep_ms, least = _asked(document, keep_ms)
+    since = now_ms - keep_ms
+    tags = _thinned(document, snapshots, since, keep_publishes)
+    kept: set[int] = set()
+    for name, ref in md.refs_of(document).items():
+        if name in tags:
+            continue
+        kept.add(ref.snapshot_id)
+        if ref.type == "tag":
+            kept |= set(bases.get(name, ()))
+        for number, one in enumerate(md.ancestors(document, ref.snapshot_id)):
+            if ref.type == "tag":
+                break
+            young = int(one["timestamp-ms"]) >= since
+            if name != md.MAIN or young or number < least:
+                kept.add(int(one["snapshot-id"]))
+    of_main = {int(one["snapshot-id"]) for one in md.ancestors(document, md.main_of(document))}
+    gone = [
+        number
+        for number, one in snapshots.items()
+        if number not in kept
+        and int(one["timestamp-ms"]) < since
+        # Other tools may have staged a snapshot without a branch.
+        and (number in of_main or "wap_run" in (one.get("summary") or {}))
+    ]
+    return Outdated(tuple(sorted(tags)), tuple(sorted(gone)))
+
+
+def _asked(document: md.Document, keep_ms: int) -> tuple[int, int]:
+    """Return the age and the number of snapshots of `main` that stay, with the table's settings."""
+    main = md.raw_refs(document).get(md.MAIN) or {}
+    properties = md.properties_of(document)
+    ages = [main.get("max-snapshot-age-ms"), properties.get(_MAX_AGE)]
+    numbers = [main.get("min-snapshots-to-keep"), properties.get(_MIN_KEPT), 1]
+    return (
+        max([keep_ms, *(int(one) for one in ages if one is not None)]),
+        max(int(one) for one in numbers if one is not None),
+    )
+
+
+def _thinned(
+    document: md.Document, snapshots: Mapping[int, md.Document], since: int, keep: int
+) -> set[str]:
+    """Return the receipts that go: older ones, but for the last of each day."""
+    receipts = sorted(
+        (
+            (int(snapshots[ref.snapshot_id]["timestamp-ms"]), name)
+            for name, ref in md.refs_of(document).items()
+            if ref.type == "tag" and is_publish_tag(name) and ref.snapshot_id in snapshots
+        ),
+        reverse=True,
+    )
+    days = set()
+    gone = set()
+    for at, name in receipts[keep:]:
+        day = datetime.fromtimestamp(at / 1000, UTC).date()
+        shown = md.refs_of(document)[name].snapshot_id == md.main_of(document)
+        if at < since and day in days and not shown:
+            gone.add(name)
+        days.add(day)
+    return gone

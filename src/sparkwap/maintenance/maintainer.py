@@ -1,0 +1,651 @@
+"""Maintains the tables of a lake: finds what can be gained, chooses, compacts, expires, reports."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from sparkwap.catalog import LedgerRows
+from sparkwap.catalog import lease as leasing
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.content_equality import is_whole
+from sparkwap.catalog.file_plan import StateFiles
+from sparkwap.catalog.model import Identifier
+from sparkwap.catalog.pointers import Pointer
+from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
+from sparkwap.catalog.store import Staged
+from sparkwap.core.errors import SparkwapError
+from sparkwap.core.names import LEDGER_SCHEMA, audit_branch, publish_tag
+from sparkwap.core.text import counted, first_line
+from sparkwap.gate.settings import Upkeep
+from sparkwap.maintenance import choice as choosing
+from sparkwap.maintenance.choice import COSTS, HORIZON_DAYS, Choice, Fact
+from sparkwap.maintenance.compaction import Compacted, Compactor, Execute, NotMoved, at_work
+from sparkwap.maintenance.history import Outdated, outdated
+from sparkwap.maintenance.rules import Rules
+
+if TYPE_CHECKING:
+    from sparkwap.publish.lake import Lake
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_FILE_SIZE = "write.target-file-size-bytes"
+_PUBLISHES_FOR_PACE = 10
+_SHOWN = 40
+
+
+@dataclass
+class TableReport:
+    """What a table has, and what was or would be done.
+
+    Attributes:
+        name: ``schema.name``.
+        files: Number of data files; None if its files were not read.
+        delete_files: Number of delete files.
+        bytes: The size of its data files.
+        readings: Readings in a day.
+        choice: The decision about its files.
+        done: What the compaction did; None if there was none.
+        seconds: How long that took.
+        outdated: The parts of its history that are no longer needed.
+        problem: Why something was not done, in words.
+    """
+
+    name: str
+    files: int | None = None
+    delete_files: int = 0
+    bytes: int = 0
+    readings: float = 0.0
+    choice: Choice | None = None
+    done: Compacted | None = None
+    seconds: float = 0.0
+    outdated: Outdated = field(default_factory=Outdated)
+    problem: str | None = None
+
+
+@dataclass
+class Report:
+    """The result, or the preview, of a maintenance.
+
+    Attributes:
+        tables: The tables, those first that gain most.
+        budget: Seconds for compactions; None for no limit.
+        done: False for a preview, which changes nothing.
+        failed: Errors that are not a writer who was faster.
+    """
+
+    tables: list[TableReport]
+    budget: float | None
+    done: bool
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def anything(self) -> bool:
+        """Whether something was done, or would be."""
+        return any(
+            (one.done if self.done else one.choice and one.choice.compact)
+            or one.outdated.snapshots
+            or one.outdated.tags
+            for one in self.tables
+        )
+
+
+@dataclass(frozen=True)
+class _Ledger:
+    """What the ledger knows about tables, by ``schema.name``.
+
+    Attributes:
+        readings: Readings in a day.
+        paces: Days between two publishes.
+        slower: How much longer compactions took than expected.
+        waited: Days since a compaction first did not fit the budget.
+        bases: Receipt -> the snapshots that a rollback needs.
+    """
+
+    readings: Mapping[str, float]
+    paces: Mapping[str, float]
+    slower: Mapping[str, float]
+    waited: Mapping[str, float]
+    bases: Mapping[str, Mapping[str, Collection[int]]]
+
+
+class Maintainer:
+    """Maintains the tables of one lake that the gate knows, and those of the ledger.
+
+    Args:
+        lake: The lake.
+        execute: Sends statements to Spark.
+        run_id: The run of the maintenance.
+        upkeep: The settings.
+        rules: Table -> its rules; other tables have the default.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        execute: Execute,
+        *,
+        run_id: str,
+        upkeep: Upkeep,
+        rules: Mapping[Identifier, Rules],
+    ) -> None:
+        self._lake = lake
+        self._execute = execute
+        self._run_id = run_id
+        self._branch = audit_branch(run_id, None)
+        self._upkeep = upkeep
+        self._rules = rules
+        self._known: _Ledger | None = None
+
+    def look(
+        self, tables: Collection[str] = (), budget: float | None = None, *, everything: bool = False
+    ) -> Report:
+        """Return what a maintenance would do now, without changing anything.
+
+        Args:
+            tables: Names of tables (``schema.name``) or schemas; all if empty.
+            budget: Seconds for compactions; None for no limit.
+            everything: Compact whatever can be compacted, even if it does not pay off.
+
+        Raises:
+            CatalogError: Metadata cannot be read.
+        """
+        now = self._now()
+        known = self._known = self._ledger(now)
+        rows = self._tables(tables)
+        cores = self._cores() if rows else 1
+        reports = self._lake.store.map(
+            lambda row: self._report(row, known, now, cores, everything), rows
+        )
+        facts = {one.name: fact for one, fact in reports}
+        by_name = {one.name: one for one, _ in reports}
+        for chosen in choosing.choose(facts.values(), budget, everything=everything):
+            by_name[chosen.fact.name].choice = chosen
+        ranked = sorted(
+            by_name.values(),
+            key=lambda one: (-(one.choice.fact.score if one.choice else 0), one.name),
+        )
+        return Report(ranked, budget, done=False)
+
+    def maintain(
+        self, tables: Collection[str] = (), budget: float | None = None, *, everything: bool = False
+    ) -> Report:
+        """Compact the chosen tables, and remove the history that is no longer needed.
+
+        Takes a lease, so that sweeps leave the new files alone. For arguments and errors, see
+        `look`. A table whose writer was faster is left, and so is a table that fails; the report
+        names it.
+        """
+        self._lake.ledger.ensure({"maintenance"})
+        holding = leasing.hold(
+            self._lake.leases, run_id=self._run_id, branch=self._branch, command="wap_maintain"
+        )
+        try:
+            report = self.look(tables, budget, everything=everything)
+            report.done = True
+            started = time.monotonic()
+            for one in report.tables:
+                spent = time.monotonic() - started
+                self._compact(one, report, None if budget is None else budget - spent)
+            for one in report.tables:
+                self._expire(one, report)
+        finally:
+            holding.release()
+        return report
+
+    def allowance(self) -> float:
+        """Return the budget in seconds for a maintenance at the end of a run.
+
+        A share is that of the time that runs have taken within the horizon, less the time that
+        compactions have taken.
+        """
+        if self._upkeep.seconds is not None:
+            return self._upkeep.seconds
+        since = self._now() - timedelta(days=HORIZON_DAYS)
+        runs: float = sum(
+            (row["ended_at"] - row["started_at"]).total_seconds()
+            for row in self._lake.ledger.recent("runs", since)
+            if row["started_at"] and row["ended_at"] and row["outcome"] != "died"
+        )
+        spent: float = sum(
+            row["seconds"] or 0.0 for row in self._lake.ledger.recent("maintenance", since)
+        )
+        return max(0.0, self._upkeep.share * runs - spent)
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._lake.leases.now(), UTC)
+
+    # -- facts -----------------------------------------------------------------------------------
+
+    def _tables(self, wanted: Collection[str]) -> list[Pointer]:
+        """Return the tables of the ledger and those that the gate has switched on.
+
+        Raises:
+            SparkwapError: A wanted table or schema is not among them.
+        """
+        marked = self._lake.store.backend.side_schemas()
+        rows = [
+            row
+            for row in self._lake.store.backend.all()
+            if row.kind == "table" and row.identifier[0] not in marked and self._ours(row)
+        ]
+        if not wanted:
+            return rows
+        chosen = [
+            row for row in rows if {row.identifier[0], ".".join(row.identifier)} & set(wanted)
+        ]
+        found = {name for row in chosen for name in (row.identifier[0], ".".join(row.identifier))}
+        missing = sorted(set(wanted) - found)
+        if missing:
+            raise SparkwapError(
+                f"There is no table or schema {', '.join(missing)} that the gate has built. "
+                "Nothing has changed. Give names as schema.table or schema."
+            )
+        return chosen
+
+    def _ours(self, row: Pointer) -> bool:
+        properties = md.properties_of(self._lake.store.load(row.location))
+        if properties.get(md.GC_ENABLED, "true").lower() == "false":
+            return False
+        gated = properties.get(md.WAP_ENABLED, "").lower() == "true"
+        return gated or row.identifier[0] == LEDGER_SCHEMA
+
+    def _cores(self) -> int:
+        """Return how many tasks Spark runs at the same time, by its default parallelism."""
+        query = "select distinct spark_partition_id() from range(10000)"
+        return max(1, len(self._execute(query)))
+
+    def _report(
+        self, row: Pointer, known: _Ledger, now: datetime, cores: int, everything: bool
+    ) -> tuple[TableReport, Fact]:
+        name = ".".join(row.identifier)
+        document = self._lake.store.load(row.location)
+        rules = self._rules.get(row.identifier, Rules())
+        main = md.snapshot(document, md.main_of(document) or -1)
+        found = TableReport(
+            name,
+            md.count(main, "total-data-files"),
+            md.count(main, "total-delete-files") or 0,
+            md.count(main, "total-files-size") or 0,
+            known.readings.get(name, 0.0) + rules.readings_per_day,
+        )
+        reason = at_work(self._lake, row.identifier, self._branch)
+        found.problem = reason
+        if row.identifier[0] != LEDGER_SCHEMA and reason is None:
+            found.outdated = self._outdated(row.identifier, document, known, now)
+        if main is None:
+            return found, Fact(name, None, reason="it has no rows")
+        if not rules.compact:
+            return found, Fact(name, None, reason="wap_maintain is false in its config")
+        pace = known.paces.get(name) if _is_overwritten(document) else None
+        state, manifests = StateFiles(), 0
+        if (found.files or 0) > 1 or found.delete_files:
+            try:
+                snapshot = Snapshot(self._lake.store, document, main)
+                state, manifests = snapshot.files(), len(snapshot.manifests)
+            except Unreadable as error:
+                return found, Fact(name, None, reason=f"its files are not known: {error}")
+            found.files, found.delete_files = len(state.data), len(state.deletes)
+            found.bytes = sum(one.size for one in state.data)
+        properties = md.properties_of(document)
+        target = choosing.target_size(found.bytes, cores, rules, properties.get(_FILE_SIZE))
+        work = choosing.compaction(
+            state,
+            target,
+            rules,
+            manifests=manifests,
+            cold=_cold(document, now),
+            everything=everything,
+        )
+        return found, Fact(
+            name,
+            work,
+            choosing.readings(found.readings, pace),
+            known.slower.get(name, known.slower.get("", 1.0)),
+            known.waited.get(name, 0.0),
+            reason,
+        )
+
+    def _outdated(
+        self, identifier: Identifier, document: md.Document, known: _Ledger, now: datetime
+    ) -> Outdated:
+        rules = self._rules.get(identifier, Rules())
+        keep_days = rules.keep_days or self._upkeep.keep_days
+        return outdated(
+            document,
+            int(now.timestamp() * 1000),
+            keep_ms=keep_days * _DAY_MS,
+            keep_publishes=rules.keep_publishes or self._upkeep.keep_publishes,
+            bases=known.bases.get(".".join(identifier), {}),
+        )
+
+    def _ledger(self, now: datetime) -> _Ledger:
+        ledger, since = self._lake.ledger, now - timedelta(days=HORIZON_DAYS)
+        nodes, tests = ledger.recent("nodes", since), ledger.recent("tests", since)
+        publishes = ledger.publishes()
+        bases: dict[str, dict[str, set[int]]] = {}
+        times: dict[str, list[datetime]] = {}
+        for publish in publishes:
+            for entry in publish.entries:
+                name = ".".join(entry.identifier)
+                times.setdefault(name, []).append(publish.published_at)
+                if entry.base is not None:
+                    tags = bases.setdefault(name, {})
+                    tags.setdefault(publish_tag(publish.run_id), set()).add(entry.base)
+        rows = ledger.recent("maintenance", now - timedelta(days=90))
+        return _Ledger(
+            readings_by_table(nodes, tests, now),
+            {name: _pace(found) for name, found in times.items() if len(found) > 1},
+            slower(rows),
+            waited(rows, now),
+            bases,
+        )
+
+    # -- work ------------------------------------------------------------------------------------
+
+    def _compact(self, one: TableReport, report: Report, left: float | None) -> None:
+        chosen = one.choice
+        if chosen is None or not (chosen.compact or chosen.waits):
+            return
+        work, identifier = chosen.fact.work, _identifier(one.name)
+        row = self._row(one, "compact", chosen)
+        if chosen.waits or (left is not None and left <= 0):
+            one.choice = Choice(
+                chosen.fact, False, reason=chosen.reason or "the budget is used up", waits=True
+            )
+            if self._known is not None and one.name not in self._known.waited:
+                self._record({**row, "outcome": "waits", "reason": one.choice.reason})
+            return
+        assert work is not None
+        started = time.monotonic()
+        compactor = Compactor(self._lake, self._execute, run_id=self._run_id, branch=self._branch)
+        rules = self._rules.get(identifier, Rules())
+        try:
+            one.done = compactor.compact(identifier, work, rules, chosen.max_files)
+        except NotMoved as late:
+            one.problem = f"dropped, because a writer was faster: {late}"
+            outcome: dict[str, Any] = {"outcome": "dropped", "reason": str(late)}
+        except Exception as error:
+            one.problem = f"failed: {first_line(str(error))}"
+            report.failed.append(f"{one.name}: {error}")
+            outcome = {"outcome": "failed", "reason": first_line(str(error))}
+        else:
+            outcome = {
+                "outcome": "done",
+                "files_before": one.done.files[0],
+                "files_after": one.done.files[1],
+                "delete_files_before": one.done.delete_files[0],
+                "delete_files_after": one.done.delete_files[1],
+                "bytes": one.done.added_bytes,
+                "base_snapshot": one.done.base,
+                "snapshot": one.done.head,
+            }
+        one.seconds = time.monotonic() - started
+        self._record({**row, **outcome, "seconds": one.seconds})
+
+    def _expire(self, one: TableReport, report: Report) -> None:
+        if not (one.outdated.tags or one.outdated.snapshots):
+            return
+        identifier = _identifier(one.name)
+        known, now = self._known, self._now()
+        assert known is not None
+
+        def stage() -> Staged[Outdated]:
+            row = self._lake.store.backend.get(identifier)
+            if row is None or row.kind != "table":
+                return Staged(Outdated())
+            document = self._lake.store.load(row.location)
+            # A change of its branches and tags makes a commit of a writer fail.
+            if at_work(self._lake, identifier, self._branch) is not None:
+                return Staged(Outdated())
+            found = self._outdated(identifier, document, known, now)
+            if not (found.tags or found.snapshots):
+                return Staged(found)
+            change = MetadataChange(document).remove_refs(*found.tags)
+            change = change.remove_snapshots(found.snapshots)
+            swaps, files = self._lake.store.grow([(row, change)])
+            recorded = {
+                **self._row(one, "expire", None),
+                "outcome": "done",
+                "snapshots": len(found.snapshots),
+                "tags": list(found.tags),
+            }
+            staged = Staged(found, swaps, files)
+            return self._lake.ledger.beside(staged, [LedgerRows("maintenance", [recorded])])
+
+        try:
+            one.outdated = self._lake.store.commit(
+                stage, "maintain", table=one.name, run_id=self._run_id
+            )
+        except SparkwapError as error:
+            one.outdated = Outdated()
+            report.failed.append(f"{one.name}: {error}")
+
+    def _row(self, one: TableReport, action: str, chosen: Choice | None) -> dict[str, Any]:
+        schema, name = _identifier(one.name)
+        row = {
+            "run_id": self._run_id,
+            "at": datetime.now(UTC),
+            "schema": schema,
+            "name": name,
+            "action": action,
+        }
+        if chosen is not None:
+            row |= {
+                "score": chosen.fact.score,
+                "expected_seconds": chosen.fact.seconds,
+                "saved_seconds": chosen.fact.saved,
+            }
+        return row
+
+    def _record(self, row: Mapping[str, Any]) -> None:
+        self._lake.ledger.append(LedgerRows("maintenance", [row]))
+
+
+def end_of_run(
+    lake: Lake,
+    execute: Execute,
+    run_id: str,
+    upkeep: Upkeep,
+    rules: Callable[[], Mapping[Identifier, Rules]],
+) -> list[str]:
+    """Maintain the tables after a run, within the budget.
+
+    Args:
+        lake: The lake.
+        execute: Sends statements to Spark.
+        run_id: The run that has ended and released its lease.
+        upkeep: Its settings.
+        rules: Returns the rules of the project's tables.
+
+    Returns:
+        The lines to print; none if nothing was done. A maintenance that fails prints a line and
+        does not fail the run.
+    """
+    try:
+        work = Maintainer(lake, execute, run_id=run_id, upkeep=upkeep, rules=rules())
+        budget = work.allowance()
+        if budget < COSTS.start:
+            return []
+        report = work.maintain(budget=budget)
+    except Exception as error:
+        return [f"  The maintenance after the run failed; readers of main see no change: {error}"]
+    return lines(report, short=True) if report.anything or report.failed else []
+
+
+# -- from the ledger -----------------------------------------------------------------------------
+
+
+def readings_by_table(
+    nodes: Iterable[Mapping[str, Any]], tests: Iterable[Mapping[str, Any]], now: datetime
+) -> dict[str, float]:
+    """Return the readings of each table in a day, by the builds and tests of the horizon. Pure.
+
+    A build reads the tables of its parents and those that it has read from `main`. Tests that a
+    shared statement has answered are one reading of each of their tables.
+
+    Args:
+        nodes: Rows of the ledger's ``nodes``.
+        tests: Rows of ``tests``.
+        now: The end of the horizon.
+    """
+    nodes = list(nodes)
+    table_of = {row["node_id"]: f"{row['schema']}.{row['name']}" for row in nodes}
+    found: Counter[str] = Counter()
+    first = now
+    for row in nodes:
+        if row["status"] != "built":
+            continue
+        first = min(first, row["built_at"])
+        read = {table_of[one] for one in row["parents"] or () if one in table_of}
+        found.update(read | set(dict(row["reads"] or ())))
+    shared = set()
+    for row in tests:
+        read = {table_of[one] for one in dict(row["audited"] or ()) if one in table_of}
+        read |= set(dict(row["reads"] or ()))
+        first = min(first, row["executed_at"])
+        if row["answered"] == "alone":
+            found.update(read)
+        else:
+            shared |= {(row["run_id"], one) for one in read}
+    found.update(one for _, one in shared)
+    days = min(HORIZON_DAYS, max(1.0, (now - first).total_seconds() / 86400))
+    return {name: count / days for name, count in found.items()}
+
+
+def slower(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return by which factor compactions took longer than expected; that of all as ``""``. Pure."""
+    factors: dict[str, list[float]] = {}
+    for row in rows:
+        if row["outcome"] == "done" and row["expected_seconds"] and row["seconds"]:
+            factor = min(20.0, max(0.1, row["seconds"] / row["expected_seconds"]))
+            for name in ("", f"{row['schema']}.{row['name']}"):
+                factors.setdefault(name, []).append(factor)
+    return {name: median(found[-5:]) for name, found in factors.items()}
+
+
+def waited(rows: Iterable[Mapping[str, Any]], now: datetime) -> dict[str, float]:
+    """Return for how many days the compaction of a table has not fitted the budget. Pure."""
+    since: dict[str, datetime] = {}
+    for row in sorted(rows, key=lambda one: one["at"]):
+        name = f"{row['schema']}.{row['name']}"
+        if row["outcome"] == "waits":
+            since.setdefault(name, row["at"])
+        elif row["action"] == "compact":
+            since.pop(name, None)
+    return {name: (now - at).total_seconds() / 86400 for name, at in since.items()}
+
+
+def _pace(times: Sequence[datetime]) -> float:
+    """Return the mean days between the latest publishes; ``times`` are newest first."""
+    latest = times[:_PUBLISHES_FOR_PACE]
+    return (latest[0] - latest[-1]).total_seconds() / 86400 / (len(latest) - 1)
+
+
+def _is_overwritten(document: md.Document) -> bool:
+    """Return whether each of the latest changes of `main` has replaced all files."""
+    changes = [
+        one
+        for one in md.ancestors(document, md.main_of(document))
+        if (one.get("summary") or {}).get("operation") != "replace"
+    ]
+    return all(map(is_whole, changes[:3]))
+
+
+def _cold(document: md.Document, now: datetime) -> int:
+    """Return the highest sequence number that is older than a day; -1 if none is known."""
+    before = int(now.timestamp() * 1000) - _DAY_MS
+    numbers = [
+        int(one.get("sequence-number") or 0)
+        for one in md.ancestors(document, md.main_of(document))
+        if int(one["timestamp-ms"]) < before
+    ]
+    return max(numbers, default=-1)
+
+
+def _identifier(name: str) -> Identifier:
+    schema, _, table = name.partition(".")
+    return schema, table
+
+
+# -- the report as text --------------------------------------------------------------------------
+
+
+def lines(report: Report, *, short: bool = False) -> list[str]:
+    """Return a report as lines of text.
+
+    Args:
+        report: The report.
+        short: Leave out the tables with which nothing was done.
+    """
+    found: list[str] = []
+    idle = 0
+    for one in report.tables:
+        text = _table_lines(one, report.done)
+        if text is None or (short and not text[1]):
+            idle += 1
+        else:
+            found += text[0]
+    head = "Maintained:" if report.done else "A maintenance would do this (nothing has changed):"
+    if not found:
+        return ["There is nothing to maintain."]
+    more = len(found) - _SHOWN
+    if short and more > 0:
+        found = [*found[:_SHOWN], f"  and {more:,} more lines"]
+    rest = [f"  {counted(idle, 'other table')} {'need' if idle != 1 else 'needs'} nothing"]
+    failed = [f"  failed   {problem}" for problem in report.failed]
+    return [head, *found, *(rest if idle and not short else []), *failed]
+
+
+def _table_lines(one: TableReport, done: bool) -> tuple[list[str], bool] | None:
+    """Return the lines of a table, and whether something is done; None if there is nothing."""
+    chosen, steps, acts = one.choice, list[str](), False
+    if one.done is not None:
+        before, after = one.done.files, one.done.delete_files
+        steps.append(
+            f"compacted {counted(before[0], 'file')} into {before[1]:,}"
+            + (f", {counted(after[0], 'delete file')} into {after[1]:,}" if after[0] else "")
+            + f" in {one.seconds:.1f} s"
+        )
+        acts = True
+    elif one.problem is not None and (done or (chosen and chosen.fact.work)):
+        steps.append(f"not compacted: {one.problem}")
+    elif chosen is not None and chosen.fact.work is not None:
+        steps.append(_words(chosen))
+        acts = chosen.compact
+    if one.outdated.snapshots or one.outdated.tags:
+        parts = []
+        if one.outdated.snapshots:
+            parts.append(counted(len(one.outdated.snapshots), "old snapshot"))
+        if one.outdated.tags:
+            parts.append(counted(len(one.outdated.tags), "receipt"))
+        steps.append(f"{'removed' if done else 'remove'} {' and '.join(parts)}")
+        acts = True
+    if not steps:
+        return None
+    files = "" if one.files is None else counted(one.files, "file")
+    deletes = f", {counted(one.delete_files, 'delete file')}" if one.delete_files else ""
+    size = f"{one.bytes / 1e6:,.1f} MB"
+    head = f"  {one.name}   {files}{deletes}, {size}, read {one.readings:,.0f} times a day"
+    return [head, *(f"    {step}" for step in steps)], acts
+
+
+def _words(chosen: Choice) -> str:
+    work, fact = chosen.fact.work, chosen.fact
+    assert work is not None
+    if not chosen.compact:
+        return f"not compacted: {chosen.reason}"
+    what = f"compact {counted(work.files, 'file')} into {work.into:,}" if work.files else ""
+    if work.manifests:
+        manifests = f"rewrite {counted(work.manifests, 'manifest')}"
+        what = f"{what}, {manifests}" if what else manifests
+    part = f" ({chosen.reason})" if chosen.reason else ""
+    return (
+        f"{what}{part}: about {fact.seconds:.1f} s, saves {work.saved:.2f} s for each reading, "
+        f"{fact.score:,.1f} s for each second of work"
+    )

@@ -1,0 +1,58 @@
+"""``wap_maintain``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sparkwap.core.arguments import argument
+from sparkwap.core.errors import SparkwapError
+from sparkwap.runs.operations.context import Context, Operation
+
+
+class NotMaintained(SparkwapError):
+    """The maintenance of a table failed; the message is the report."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maintain(Operation):
+    """Compact tables where it saves more than it takes, and remove history past its age."""
+
+    name: ClassVar = "wap_maintain"
+    tables: tuple[str, ...] = argument(
+        "the tables (schema.table) or schemas; by default, all that the gate has built, and the "
+        "ledger",
+        default=(),
+    )
+    budget: int | None = argument(
+        "seconds for compactions, those first that save most; by default, no limit", default=None
+    )
+    everything: bool = argument(
+        "true to merge all small files, even where it does not pay off; by default, false",
+        default=False,
+    )
+    explain: bool = argument(
+        "true to only print what each table has, and what would be done; by default, false",
+        default=False,
+    )
+
+    def operate(self, gate: Context) -> Iterable[str]:
+        # Imported here, because it imports PyArrow: half a second that not every command needs.
+        from sparkwap.maintenance import maintainer
+
+        if gate.execute is None:
+            raise self.refused("there is no session of Spark")
+        work = maintainer.Maintainer(
+            gate.lake,
+            gate.execute,
+            run_id=gate.run_id,
+            upkeep=gate.settings.upkeep,
+            rules=gate.rules(),
+        )
+        how = work.look if self.explain else work.maintain
+        report = how(self.tables, self.budget, everything=self.everything)
+        lines = maintainer.lines(report)
+        if report.failed:
+            raise NotMaintained("\n".join(lines))
+        return lines

@@ -1,0 +1,140 @@
+"""Maintenance rewrites files and removes history; readers see the same rows all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from helpers.lake import Reader, SparkReader
+from helpers.project import MakeProject, Outcome, Project
+
+FILES = {
+    "models/log.sql": """
+        {{ config(materialized='incremental', incremental_strategy='append') }}
+        select id, cast(id as string) as v from range(10)
+    """,
+    "models/events.sql": """
+        {{ config(
+            materialized='incremental', incremental_strategy='merge', unique_key='id',
+            tblproperties={'write.merge.mode': 'merge-on-read', 'write.delete.mode':
+                           'merge-on-read', 'write.update.mode': 'merge-on-read'},
+            wap_maintain={'readings_per_day': 1000}
+        ) }}
+        select id, cast(id as string) as v from range(100)
+    """,
+    "models/totals.sql": """
+        {{ config(materialized='table') }}
+        select count(*) as n from {{ ref('events') }}
+    """,
+    "models/properties.yml": """
+        models:
+          - name: events
+            columns: [{name: id, data_tests: [unique]}]
+    """,
+}
+
+
+@pytest.fixture
+def project(make_project: MakeProject, spark: SparkReader) -> Iterator[Project]:
+    project = make_project("maintain", FILES)
+    project.dbt("build").succeeded()
+    for name in ("log", "events"):
+        for number in range(12):
+            spark.run(
+                f"insert into {project.schema}.{name} "
+                f"select id + 1000 * {number + 1}, 'x' from range(50)"
+            )
+    for number in (7, 11, 13):
+        spark.run(f"delete from {project.schema}.events where id % {number} = 0 and id > 1000")
+    yield project
+
+
+def rows(reader: Reader, project: Project) -> dict[str, Any]:
+    return {name: table.seen()[2] for name, table in reader.look(project.schema).items()}
+
+
+def main(reader: Reader, project: Project, name: str) -> dict[str, Any]:
+    """The summary of main's snapshot."""
+    document = reader.metadata(project.schema, name)
+    (found,) = (
+        one
+        for one in document["snapshots"]
+        if one["snapshot-id"] == document["current-snapshot-id"]
+    )
+    return {**found["summary"], "parent": found.get("parent-snapshot-id")}
+
+
+def maintain(project: Project, **arguments: Any) -> Outcome:
+    return project.operation("wap_maintain", tables=[project.schema], **arguments)
+
+
+def test_files_are_merged_and_no_reader_sees_another_row(
+    project: Project, reader: Reader, spark: SparkReader
+) -> None:
+    schema = project.schema
+    before, pointers = rows(reader, project), reader.pointers(schema)
+    counted = spark.rows(f"select count(*), sum(id) from {schema}.events")
+    old = main(reader, project, "events")
+    assert int(old["total-data-files"]) > 12 and int(old["total-delete-files"]) > 3
+
+    explained = maintain(project, explain=True).succeeded()
+    assert "A maintenance would do this (nothing has changed):" in explained.text
+    assert f"{schema}.events" in explained.text
+    assert "saves" in explained.text
+    assert reader.pointers(schema) == pointers
+    assert "not compacted: does not pay off" in explained.text
+
+    with reader.polling(schema) as poller:
+        done = maintain(project).succeeded()
+    assert "compacted" in done.text
+    new = main(reader, project, "events")
+    assert (new["total-data-files"], new["total-delete-files"]) == ("1", "0")
+    assert new["operation"] == "replace"
+    assert int(new["wap_same_rows_as"]) == new["parent"]
+    assert new["wap_run"] == done.run_id
+    assert rows(reader, project) == before
+    assert all(one["events"] is not None for one in poller.states)
+    assert spark.rows(f"select count(*), sum(id) from {schema}.events") == counted
+    # It did not pay off to merge the other.
+    assert int(main(reader, project, "log")["total-data-files"]) > 12
+    (row,) = reader.ledger("maintenance", run_id=done.run_id)
+    assert (row["name"], row["action"], row["outcome"]) == ("events", "compact", "done")
+    assert row["files_after"] == 1
+    # Nothing of the rewrite is left beside.
+    assert not [one for one in reader.catalog.list_namespaces() if "__wap_" in one[0]]
+
+    everything = maintain(project, everything=True).succeeded()
+    assert int(main(reader, project, "log")["total-data-files"]) == 1, everything.text
+    assert rows(reader, project) == before
+    assert "There is nothing to maintain." in maintain(project).succeeded().text
+
+
+def test_builds_and_rollbacks_go_on_after_a_compaction(project: Project, reader: Reader) -> None:
+    first = project.dbt("build").succeeded()
+    before = rows(reader, project)
+    maintain(project, everything=True).succeeded()
+    # What was published before the compaction can still be rolled back.
+    back = project.operation("wap_rollback", run=first.run_id).succeeded()
+    assert "Rolled back" in back.text
+    assert rows(reader, project) != before
+    project.dbt("build").succeeded()
+    assert rows(reader, project) == before
+
+
+def test_a_table_with_an_unpublished_change_is_left_alone(
+    project: Project, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARKWAP_BRANCH", "pr_1")
+    project.dbt("run", "--select", "events", "totals").succeeded()
+    monkeypatch.delenv("SPARKWAP_BRANCH")
+    before = main(reader, project, "events")
+    done = maintain(project, everything=True).succeeded()
+    assert "audit branch pr_1 has an unpublished change of it" in done.text
+    assert main(reader, project, "events") == before
+    assert int(main(reader, project, "log")["total-data-files"]) == 1
+    monkeypatch.setenv("SPARKWAP_BRANCH", "pr_1")
+    project.dbt("test").succeeded()
+    monkeypatch.delenv("SPARKWAP_BRANCH")
+    maintain(project, everything=True).succeeded()
+    assert int(main(reader, project, "events")["total-data-files"]) == 1
