@@ -36,6 +36,10 @@ Execute = Callable[[str], Sequence[Sequence[Any]]]
 """Sends a statement to Spark, and returns its rows."""
 
 
+_CLONE = f"{br.HELPER_PREFIX}rewritten-by"
+"""The property of a clone that a maintenance rewrites: its run."""
+
+
 class NotMoved(SparkwapError):
     """A rewrite was dropped, because a writer was faster or is at work; nothing has changed."""
 
@@ -106,10 +110,22 @@ def _has_files_of_main(
     if side is None or side.kind == "view":
         return False
     clone = lake.store.load(side.location)
-    if not br.is_clone(clone):
+    if not br.is_clone(clone) or _CLONE in md.properties_of(clone):
         return False
     main = md.main_of(clone)
     return main is None or not shares_no_files(clone, main, br.clone_base(clone)[1])
+
+
+def remove_leftovers(lake: Lake) -> None:
+    """Drop the clones of maintenances that died."""
+    living = {lease.branch for lease in leasing.living(lake.leases)}
+    for schema, branch in lake.store.backend.side_schemas().items():
+        if branch in living:
+            continue
+        rows = [row for row in lake.store.backend.members(schema) if row.kind == "table"]
+        documents = [lake.store.load(row.location) for row in rows]
+        if rows and all(_CLONE in md.properties_of(one) for one in documents):
+            lake.drop_schema(schema, purge=False)
 
 
 class Compactor:
@@ -118,8 +134,9 @@ class Compactor:
     Args:
         lake: The lake.
         execute: Sends statements to Spark, in a session without a cache of tables.
-        run_id: The run of the maintenance, whose lease is taken.
-        branch: Its branch, which names its side schemas.
+        run_id: The run of the maintenance.
+        branch: A branch that nothing else uses, which names its side schemas. A lease is taken for
+            it.
     """
 
     def __init__(self, lake: Lake, execute: Execute, *, run_id: str, branch: str) -> None:
@@ -150,7 +167,7 @@ class Compactor:
         if md.main_of(base) is None:
             raise NotMoved(f"{'.'.join(identifier)} has no rows.")
         with self._dropped_at_the_end(side):
-            self._lake.branches.clone(identifier, side)
+            self._lake.branches.clone(identifier, side, {_CLONE: self._run_id})
             for statement in statements(self._lake.name, clone, work, rules, max_files):
                 self._execute(statement)
             rewritten = br.table_row(self._lake.store, clone)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,14 @@ from sparkwap.core.text import counted, first_line
 from sparkwap.gate.settings import Upkeep
 from sparkwap.maintenance import choice as choosing
 from sparkwap.maintenance.choice import COSTS, HORIZON_DAYS, Choice, Fact
-from sparkwap.maintenance.compaction import Compacted, Compactor, Execute, NotMoved, at_work
+from sparkwap.maintenance.compaction import (
+    Compacted,
+    Compactor,
+    Execute,
+    NotMoved,
+    at_work,
+    remove_leftovers,
+)
 from sparkwap.maintenance.history import Outdated, outdated
 from sparkwap.maintenance.rules import Rules
 
@@ -137,7 +145,9 @@ class Maintainer:
         self._lake = lake
         self._execute = execute
         self._run_id = run_id
-        self._branch = audit_branch(run_id, None)
+        # Not the branch of the run, which may have candidates in its side schemas.
+        self._lease_id = str(uuid.uuid4())
+        self._branch = audit_branch(self._lease_id, None)
         self._upkeep = upkeep
         self._rules = rules
         self._known: _Ledger | None = None
@@ -183,9 +193,10 @@ class Maintainer:
         """
         self._lake.ledger.ensure({"maintenance"})
         holding = leasing.hold(
-            self._lake.leases, run_id=self._run_id, branch=self._branch, command="wap_maintain"
+            self._lake.leases, run_id=self._lease_id, branch=self._branch, command="wap_maintain"
         )
         try:
+            remove_leftovers(self._lake)
             report = self.look(tables, budget, everything=everything)
             report.done = True
             started = time.monotonic()

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 
@@ -21,10 +24,11 @@ from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.core import checkpoints
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired
-from sparkwap.gate.settings import GateSettings
+from sparkwap.gate.settings import GateSettings, Upkeep
 from sparkwap.ledger.manifests import Packed
 from sparkwap.maintenance.expiry import expire
 from sparkwap.maintenance.live_manifests import keep_live_files
+from sparkwap.maintenance.maintainer import Maintainer
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations import LakeOperations, NotPublished
 from sparkwap.runs.run import Run
@@ -35,6 +39,7 @@ BRANCH = "pr_1"
 SIDE = f"s__{BRANCH}"
 ORDERS, TOTALS, FRESH, VIEW, COPY = (("s", n) for n in ("orders", "totals", "fresh", "v", "copy"))
 DROPPED = "s2"
+MANY = ("s3", "many")
 FIRST, SECOND, THIRD = (f"{n}a2b3c4d-0000-4000-8000-000000000000" for n in "123")
 KEPT = Desired()
 WIDER = Desired(columns=(("id", "bigint", None, None), ("extra", "string", None, None)))
@@ -352,6 +357,32 @@ def _sweep(lake: Lake) -> None:
     operate(lake, "wap_sweep", older_than="0", named_older_than="0")
 
 
+def _many_files(lake: Lake) -> None:
+    """A table of many files, with an old snapshot; another one has an unpublished change."""
+    _held(lake)
+    lake.ensure_schema("s3")
+    table = lake.catalog.create_table(MANY, rows().schema, properties={"write.wap.enabled": "true"})
+    for number in range(6):
+        table.append(rows(number))
+
+
+def _maintain(lake: Lake) -> None:
+    """PyIceberg rewrites the clone, in the place of Spark."""
+
+    def execute(statement: str) -> list[tuple[int]]:
+        found = re.search(r"table => '`(\w+)`\.`(\w+)`'", statement)
+        if found is not None:
+            clone = lake.catalog.load_table((found[1], found[2]))
+            clone.overwrite(clone.scan().to_arrow())
+        return [(0,)]
+
+    later = time.time() + 10 * 86_400
+    with mock.patch.object(type(lake.leases), "now", lambda _self: later):
+        work = Maintainer(lake, execute, run_id=THIRD, upkeep=Upkeep(), rules={})
+        report = work.maintain(["s3"], everything=True)
+    assert not report.failed
+
+
 def _drop(lake: Lake) -> None:
     lake.drop_schema(DROPPED, purge=True)
 
@@ -392,6 +423,7 @@ SCENARIOS = {
         _rolled_back, _reopen, _reopen_again, _reopen_again, publishes=1, leaves=True
     ),
     "wap_sweep": Scenario(_left_behind, _sweep, _sweep, _sweep),
+    "wap_maintain": Scenario(_many_files, _maintain, _maintain, _maintain, leaves=True),
     "dbt clone": Scenario(_base, _clone, _retry_clone, _publish_again, publishes=1),
     "drop schema": Scenario(_with_dropped, _drop, _drop, _drop),
     "erasure": Scenario(_held, _erase, _erase, _erase, leaves=True),

@@ -401,6 +401,50 @@ def test_a_query_that_differs_in_each_run_is_not_compared(text: str) -> None:
     assert query_facts("select invocation_id from graph")[0] is not None
 
 
+def test_a_module_of_fixed_functions_makes_no_query_vary() -> None:
+    assert query_facts("{{ modules.re.sub('a', 'b', 'c') }}")[0] is not None
+    assert query_facts("{{ modules.datetime.datetime.now() }}")[0] is None
+    assert query_facts("{{ modules['datetime'] }}")[0] is None
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "dispatch", "replaces"),
+    [
+        # As in dbt_utils, which has macros of the names of dbt's, and calls them by its own name.
+        ("other", "default__get_intervals", [], False),
+        ("other", "default__get_intervals", [("dbt_utils", ["other"])], False),
+        ("other", "default__get_intervals", [("dbt", ["p", "other"])], True),
+        ("other", "materialization_test_default", [], True),
+        ("p", "sparkwap__get_intervals", [], True),
+        ("root", "get_intervals", [], True),
+        ("root", "get_others", [], False),
+    ],
+)
+def test_a_macro_that_replaces_one_of_dbt_is_part_of_each_test(
+    package: str, name: str, dispatch: list[tuple[str, list[str]]], replaces: bool
+) -> None:
+    test = node("test", "t", "orders")
+    test.raw_code, test.unrendered_config, test.test_metadata = "", {}, None
+    test.original_file_path, test.depends_on.macros = "models/o.yml", []
+    parsed = SimpleNamespace(
+        nodes={TABLE.unique_id: TABLE, test.unique_id: test},
+        unit_tests={},
+        macros={
+            "macro.dbt.a": macro("", name="default__get_intervals", package="dbt"),
+            "macro.dbt.b": macro("", name="materialization_test_default", package="dbt"),
+            "macro.x.c": macro("{% set x = run_query('select 1') %}", name=name, package=package),
+        },
+    )
+    config = SimpleNamespace(
+        project_name="root",
+        cli_vars={},
+        args=None,
+        dispatch=[{"macro_namespace": of, "search_order": order} for of, order in dispatch],
+    )
+    (fact,) = ProjectManifest(parsed, {}, (), config).tests()
+    assert fact.varies == replaces
+
+
 def test_the_values_of_a_command_are_recorded_whether_a_test_uses_them_or_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

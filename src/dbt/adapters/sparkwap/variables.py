@@ -14,6 +14,7 @@ from typing import Any
 from dbt.constants import DEFAULT_ENV_PLACEHOLDER
 from dbt.flags import get_flags
 
+from sparkwap.ledger.code import plain_name
 from sparkwap.runs import replay_moment
 
 _TOKEN = 12
@@ -40,8 +41,8 @@ _INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
 _METADATA = "DBT_ENV_CUSTOM_ENV_"
 """Prefix of the environment variables that dbt reads as metadata of the command."""
 _VOLATILE = re.compile(
-    r"\b(?:run_started_at|invocation_id|graph|selected_resources|modules|context|run_query|statement"
-    r"|load_result|adapter\s*\.\s*(?!dispatch\b|quote\b)\w+)\b"
+    r"\b(?:run_started_at|invocation_id|graph|selected_resources|context|run_query|statement"
+    r"|modules\b(?!\s*\.\s*(?:re|itertools)\b)|load_result|adapter\s*\.\s*(?!dispatch\b|quote\b)\w+)\b"
 )
 """Expressions that may change a test's query between runs: time, lake, other nodes."""
 
@@ -84,6 +85,7 @@ class Inputs:
         self._used_by_macro = cache(self._used_in_macro)
         self._called = cache(self._called_by)
         self._text_of = cache(self._macro_text)
+        self._overrides = cache(self._find_overrides)
         self._config = config
         self._calls = calls or {}
 
@@ -151,7 +153,8 @@ class Inputs:
             known = self._calls.get(node.unique_id, node.depends_on.macros)
             written.update(known)
             called.update(known, set(node.depends_on.macros) - self._of_materialization)
-        return self._overrides.union(written), self._overrides.union(called)
+        overrides = frozenset().union(*(self._overrides(node.package_name) for node in nodes))
+        return overrides.union(written), overrides.union(called)
 
     @cached_property
     def _of_materialization(self) -> frozenset[str]:
@@ -182,7 +185,7 @@ class Inputs:
     def _used_by_test(self, test: Any, tested: Collection[str]) -> set[str]:
         used = _used((test.raw_code, test.unrendered_config, self._yaml_of(test)))
         used |= _used(getattr(getattr(test, "test_metadata", None), "kwargs", None))
-        macros = frozenset(test.depends_on.macros) | self._overrides
+        macros = frozenset(test.depends_on.macros) | self._overrides(test.package_name)
         used |= self._used_by_macros(macros, test.package_name)
         for key in tested:
             used |= self._used_by_parent(key)
@@ -243,17 +246,39 @@ class Inputs:
         written: Mapping[str, Any] = getattr(self._files.get(where), "dict_from_yaml", None) or {}
         return [one for one in written.get(of) or () if one.get("name") == name]
 
-    @cached_property
-    def _overrides(self) -> frozenset[str]:
-        """The project's macros that override macros of dbt or the adapter."""
+    def _find_overrides(self, package: str) -> frozenset[str]:
+        """Return the macros that dbt may call in the place of its own for a node of a package.
+
+        Those are macros of the root project, of the package itself, and of the packages in which
+        the project has dbt look for them (`dispatch`). Other packages only have their own macros
+        of the same name. Materializations may come from any package.
+        """
         internal = {
-            macro.name for macro in self._macros.values() if macro.package_name in _INTERNAL
+            plain_name(macro.name)
+            for macro in self._macros.values()
+            if macro.package_name in _INTERNAL
         }
+        searched = self._searched | {package}
         return frozenset(
             key
             for key, macro in self._macros.items()
-            if macro.package_name not in _INTERNAL and macro.name in internal
+            if macro.package_name not in _INTERNAL
+            and plain_name(macro.name) in internal
+            and (
+                self._config is None
+                or macro.package_name in searched
+                or macro.name.startswith("materialization_")
+            )
         )
+
+    @cached_property
+    def _searched(self) -> frozenset[str]:
+        """The packages whose macros may replace those of dbt for all nodes."""
+        found: set[Any] = {getattr(self._config, "project_name", None)}
+        for entry in getattr(self._config, "dispatch", None) or ():
+            if entry.get("macro_namespace") in _INTERNAL:
+                found.update(entry.get("search_order") or ())
+        return frozenset(found - {None})
 
     def _yaml_of(self, test: Any) -> Any:
         """Return the entry of the model, seed, ... with a test in its YAML, before rendering."""
