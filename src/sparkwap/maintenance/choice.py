@@ -21,10 +21,6 @@ _SMALLEST_TARGET, _LARGEST_TARGET = 16 * MB, 512 * MB
 _FILES_FOR_EACH_CORE = 4
 _SMALL = 0.75  # of the target; as Iceberg's own default
 _STEP = 4
-_GROWTH = 4
-"""The largest of the merged files is at most this part of all of them. A file that grows by small
-appends is then rewritten a logarithmic number of times, not once for each append."""
-
 _MANY_DELETES = 10
 """Delete files of one data file with which it is rewritten, whatever its size."""
 
@@ -147,7 +143,7 @@ def compaction(
             for files in groups.values()
             if (found := _merged(files, below, min_files, target))
         ]
-        if chosen and (everything or _grows(chosen, cold)):
+        if chosen and (everything or _grows(chosen, cold, min_files)):
             break
         below //= _STEP
     else:
@@ -186,14 +182,18 @@ def _merged(
     return small if len(small) >= max(min_files, into + 1) else None
 
 
-def _grows(chosen: Iterable[Sequence[DataFile]], cold: int) -> bool:
-    """Return whether the merged files are so much larger that they are not soon merged again."""
+def _grows(chosen: Iterable[Sequence[DataFile]], cold: int, times: int) -> bool:
+    """Return whether the merged files are so much larger that they are not soon merged again.
+
+    A file that grows by small appends is then rewritten a logarithmic number of times, not once for
+    each append.
+    """
     largest = total = 0
     for files in chosen:
         total += sum(one.size for one in files)
         if max(one.sequence for one in files) > cold:
             largest += max(one.size for one in files)
-    return largest * _GROWTH <= total
+    return largest * times <= total
 
 
 class _Deletes:

@@ -18,7 +18,8 @@ class Rules:
     Attributes:
         compact: False to leave its files alone.
         target_mb: The size of the files to write; None for a size that fits the table.
-        min_files: The fewest small files of a partition to merge.
+        min_files: The fewest small files of a partition to merge; the largest of them has at most
+            this part of their bytes.
         delete_ratio: The part of a file's rows that are deleted at which it is rewritten.
         sort: The order of rewritten rows: ``a desc, b`` or ``zorder(a, b)``; None for the table's.
         keep_days: Days for which `main` keeps its whole history; None for the project's setting.
@@ -28,7 +29,7 @@ class Rules:
 
     compact: bool = True
     target_mb: int | None = None
-    min_files: int = 5
+    min_files: int = 8
     delete_ratio: float = 0.3
     sort: str | None = None
     keep_days: int | None = None

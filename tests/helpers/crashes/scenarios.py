@@ -414,6 +414,7 @@ class Scenario:
 SCENARIOS = {
     "build": Scenario(_base, _build, _retry, _publish_again, publishes=1),
     "rebuild": Scenario(_held, _build, _retry, _publish_again, publishes=1),
+    "wap_maintain": Scenario(_many_files, _maintain, _maintain, _maintain, leaves=True),
     "build held": Scenario(_base, _build_held, _build_held, _build_held, leaves=True),
     "refused": Scenario(_base, _refused, _build_held, _build_held, leaves=True),
     "wap_publish": Scenario(_held, _publish, _publish_again, _publish_again, publishes=1),
@@ -423,7 +424,6 @@ SCENARIOS = {
         _rolled_back, _reopen, _reopen_again, _reopen_again, publishes=1, leaves=True
     ),
     "wap_sweep": Scenario(_left_behind, _sweep, _sweep, _sweep),
-    "wap_maintain": Scenario(_many_files, _maintain, _maintain, _maintain, leaves=True),
     "dbt clone": Scenario(_base, _clone, _retry_clone, _publish_again, publishes=1),
     "drop schema": Scenario(_with_dropped, _drop, _drop, _drop),
     "erasure": Scenario(_held, _erase, _erase, _erase, leaves=True),

@@ -17,7 +17,7 @@ from typing import Any
 
 from helpers.catalogs import RestSource
 from helpers.crashes.injector import InjectedFault, inject
-from helpers.crashes.scenarios import DROPPED, JOURNALLED, SCENARIOS, Scenario, open_lake
+from helpers.crashes.scenarios import DROPPED, JOURNALLED, MANY, SCENARIOS, Scenario, open_lake
 from helpers.lake import Reader
 from helpers.rest import RestServer
 from sparkwap.catalog.rest_backend import MULTI_TABLE
@@ -108,7 +108,7 @@ class World:
         """What a reader sees of all schemas that are not on the branch."""
         return {
             (schema, name): look.seen()
-            for schema in ("s", DROPPED)
+            for schema in ("s", DROPPED, MANY[0])
             for name, look in self.reader.look(schema).items()
         }
 

@@ -1,0 +1,483 @@
+"""A rewrite is published only if no row and no writer was in the way; PyIceberg plays Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from helpers.bench import RUN, on_branch, values
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkwap.catalog import LedgerRows, PublishRefused
+from sparkwap.catalog import lease as leasing
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.content_equality import SAME_ROWS_AS, same_rows
+from sparkwap.catalog.file_plan import DataFile, DeleteFile, StateFiles
+from sparkwap.core.errors import SparkwapError
+from sparkwap.gate.settings import Upkeep
+from sparkwap.maintenance import maintainer
+from sparkwap.maintenance.choice import Compaction
+from sparkwap.maintenance.compaction import same_by_files, statements
+from sparkwap.maintenance.maintainer import Maintainer, Report, lines
+from sparkwap.maintenance.rules import Rules
+
+Bench = Any
+NAME = ("s", "t")
+MAINTENANCE = "5e5e5e5e-0000-4000-8000-000000000000"
+Change = Callable[[Any], None]
+ROWS = [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+@pytest.fixture
+def many(bench: Bench) -> Bench:
+    """A table of the gate with a file for each row."""
+    bench.table("t", **{"write.wap.enabled": "true"})
+    for number in ROWS:
+        bench.write(NAME, number, branch="main")
+    return bench
+
+
+def rewriting(bench: Bench, meanwhile: Change = lambda table: None) -> Callable[[str], list[Any]]:
+    """What Spark does, by PyIceberg; ``meanwhile`` gets the clone after its rewrite."""
+
+    def execute(statement: str) -> list[Any]:
+        found = re.search(r"rewrite_data_files\(table => '`(\w+)`\.`(\w+)`'", statement)
+        if found is not None:
+            clone = bench.lake.catalog.load_table((found[1], found[2]))
+            clone.overwrite(clone.scan().to_arrow())
+            meanwhile(clone)
+        if not statement.startswith("select count(*)"):
+            return [(0,)]
+        (schema,) = re.findall(r"from `lake`\.`(\w+)`", statement)
+        return [(*bench.read("t", schema=schema),)]
+
+    return execute
+
+
+def maintain(bench: Bench, meanwhile: Change = lambda table: None, **more: Any) -> Report:
+    rules = more.pop("rules", {})
+    work = Maintainer(
+        bench.lake,
+        rewriting(bench, meanwhile),
+        run_id=MAINTENANCE,
+        upkeep=more.pop("upkeep", Upkeep()),
+        rules=rules,
+    )
+    how = work.look if more.pop("explain", False) else work.maintain
+    return how(more.pop("tables", ()), more.pop("budget", None), **{"everything": True, **more})
+
+
+def document(bench: Bench) -> md.Document:
+    row = bench.lake.store.backend.get(NAME)
+    assert row is not None
+    return bench.lake.store.load(row.location)
+
+
+def files(bench: Bench) -> int:
+    head = md.snapshot(document(bench), bench.head(NAME, "main"))
+    return int((head or {})["summary"]["total-data-files"])
+
+
+def of_table(report: Report) -> Any:
+    (found,) = (one for one in report.tables if one.name == "s.t")
+    return found
+
+
+def nothing_is_left(bench: Bench) -> bool:
+    return not bench.lake.side_schemas() and not bench.lake.leases.all()
+
+
+def test_main_moves_to_the_rewritten_files(many: Bench) -> None:
+    before, base = document(many), many.head(NAME, "main")
+    report = maintain(many)
+    assert of_table(report).done.files == (8, 1)
+    assert many.read("t") == ROWS
+    after = document(many)
+    head = md.snapshot(after, many.head(NAME, "main")) or {}
+    assert head["parent-snapshot-id"] == base
+    summary = head["summary"]
+    assert (summary["operation"], summary[SAME_ROWS_AS]) == ("replace", str(base))
+    assert summary["wap_run"] == MAINTENANCE
+    assert same_rows(after, base, head["snapshot-id"])
+    # One snapshot more; the definition and all else are as before.
+    assert len(after["snapshots"]) == len(before["snapshots"]) + 1
+    assert md.definition(after) == md.definition(before)
+    assert md.properties_of(after) == md.properties_of(before)
+    assert set(md.refs_of(after)) == set(md.refs_of(before))
+    assert nothing_is_left(many)
+    (row,) = many.lake.ledger.rows("maintenance")
+    assert (row["outcome"], row["files_before"], row["files_after"]) == ("done", 8, 1)
+    assert "compacted 8 files into 1" in "\n".join(lines(report))
+
+
+def test_a_preview_changes_nothing(many: Bench) -> None:
+    before = document(many)
+    report = maintain(many, explain=True)
+    assert of_table(report).choice.compact
+    assert document(many) == before
+    assert "compact 8 files into 1" in "\n".join(lines(report))
+    # Without a wish for everything, eight small files are not worth it.
+    report = maintain(many, explain=True, everything=False)
+    assert "does not pay off" in of_table(report).choice.reason
+
+
+def append(bench: Bench, branch: str = "main") -> Change:
+    return lambda clone: bench.lake.catalog.load_table(NAME).append(values(99), branch=branch)
+
+
+def redefined(bench: Bench) -> Change:
+    def change(clone: Any) -> None:
+        with bench.lake.catalog.load_table(NAME).update_schema() as update:
+            update.union_by_name(pa.schema({"more": pa.string()}))
+
+    return change
+
+
+def replaced(bench: Bench) -> Change:
+    def change(clone: Any) -> None:
+        bench.lake.catalog.drop_table(NAME)
+        bench.table("t", 7, **{"write.wap.enabled": "true"})
+
+    return change
+
+
+def opened(bench: Bench) -> Change:
+    return lambda clone: bench.candidate("t", 8)
+
+
+@pytest.mark.parametrize(
+    ("writer", "reason", "rows"),
+    [
+        (append, "main of s.t was moved", [*ROWS, 99]),
+        (redefined, "definition of s.t was changed", ROWS),
+        (replaced, "replaced by another table", [7]),
+        (opened, "audit branch pr_1 has an unpublished change of it", ROWS),
+    ],
+)
+def test_a_writer_that_was_faster_wins(
+    many: Bench, writer: Callable[[Any], Change], reason: str, rows: list[int]
+) -> None:
+    report = maintain(many, writer(many))
+    found = of_table(report)
+    assert found.done is None and reason in found.problem
+    assert not report.failed
+    assert many.read("t") == rows
+    assert files(many) > 1 or writer is replaced
+    (row,) = many.lake.ledger.rows("maintenance")
+    assert row["outcome"] == "dropped"
+    assert "a writer was faster" in "\n".join(lines(report))
+
+
+def lost(clone: Any) -> None:
+    clone.refresh().delete("id = 3")
+
+
+def doubled(clone: Any) -> None:
+    clone.refresh().append(values(3))
+
+
+@pytest.mark.parametrize("fault", [lost, doubled])
+def test_a_rewrite_with_other_rows_is_dropped(
+    many: Bench, fault: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = maintain(many, fault)
+    assert of_table(report).done is None
+    (problem,) = report.failed
+    assert "does not have the same rows" in problem
+    assert many.read("t") == ROWS
+    assert files(many) == 8
+    assert nothing_is_left(many)
+
+
+def test_a_statement_that_fails_leaves_the_table_as_it_was(many: Bench) -> None:
+    def fails(clone: Any) -> None:
+        raise RuntimeError("Spark is gone\nmore")
+
+    report = maintain(many, fails)
+    assert report.failed == ["s.t: Spark is gone\nmore"]
+    assert (many.read("t"), files(many)) == (ROWS, 8)
+    assert nothing_is_left(many)
+
+
+def test_a_table_at_work_is_left_alone(many: Bench) -> None:
+    many.candidate("t", 8)
+    report = maintain(many)
+    assert "audit branch pr_1 has an unpublished change of it" in of_table(report).choice.reason
+    assert many.lake.ledger.rows("maintenance") == []
+
+
+def test_a_clone_with_a_change_is_work(many: Bench) -> None:
+    many.lake.branches.clone(NAME, "s__pr_1")
+    many.lake.catalog.load_table(("s__pr_1", "t")).append(values(9))
+    assert "pr_1" in of_table(maintain(many)).choice.reason
+
+
+def test_work_that_has_no_file_of_main_does_not_count(many: Bench) -> None:
+    item = many.changed("t", 1, 2)  # overwrites all
+    many.lake.branches.open(NAME, "pr_2")  # was never written
+    report = maintain(many)
+    assert of_table(report).done.files == (8, 1)
+    many.publish(item)
+    assert many.read("t") == [1, 2]
+
+
+def test_a_living_run_counts_whatever_it_has_written(many: Bench) -> None:
+    many.lake.branches.open(NAME, "pr_2")
+    holding = leasing.hold(many.lake.leases, run_id=RUN, branch="pr_2", command="build")
+    try:
+        report = maintain(many)
+    finally:
+        holding.release()
+    assert "in use by run 1a2b3c4d" in of_table(report).choice.reason
+
+
+def test_an_append_built_before_a_compaction_is_refused(many: Bench) -> None:
+    # The append has files that the compaction has replaced.
+    def late(clone: Any) -> None:
+        many.lake.branches.open(NAME, "pr_1")
+
+    assert of_table(maintain(many, late)).done is not None
+    many.write(NAME, 9)
+    base = md.refs_of(document(many))["wap_base_pr_1"].snapshot_id
+    item = on_branch(NAME, base, many.head(NAME, "pr_1"))
+    with pytest.raises(PublishRefused):
+        many.publish(item)
+
+
+def test_a_publish_before_a_compaction_can_be_rolled_back(many: Bench) -> None:
+    receipt = many.publish(many.candidate("t", 17))
+    maintain(many)
+    assert many.read("t") == [*ROWS, 17]
+    undo = {"run_id": receipt.run_id, "publish_id": receipt.publish_id}
+    many.lake.publishing.rollback(receipt.entries, **undo)
+    assert many.read("t") == ROWS
+
+
+def test_rows_written_after_a_publish_are_no_compaction(many: Bench) -> None:
+    receipt = many.publish(many.candidate("t", 17))
+    maintain(many)
+    many.write(NAME, 8, branch="main")
+    with pytest.raises(SparkwapError):
+        many.lake.publishing.rollback(
+            receipt.entries, run_id=receipt.run_id, publish_id=receipt.publish_id
+        )
+    assert 8 in many.read("t")
+
+
+def test_what_a_dead_maintenance_left_goes_and_stops_no_other(many: Bench) -> None:
+    def dies(clone: Any) -> None:
+        raise KeyboardInterrupt
+
+    drop, many.lake.drop_schema = many.lake.drop_schema, lambda *a, **k: None
+    with pytest.raises(KeyboardInterrupt):
+        maintain(many, dies)
+    many.lake.drop_schema = drop
+    assert many.lake.side_schemas()
+    assert of_table(maintain(many)).done.files == (8, 1)
+    assert nothing_is_left(many)
+
+
+def test_old_history_is_removed(many: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = many.lake.leases.now()
+    monkeypatch.setattr(type(many.lake.leases), "now", lambda self: now + 8 * 86_400)
+    look = of_table(maintain(many, explain=True))
+    assert len(look.outdated.snapshots) == 7
+    report = maintain(many)
+    assert "removed 8 old snapshots" in "\n".join(lines(report))
+    assert many.read("t") == ROWS
+    rows = [row for row in many.lake.ledger.rows("maintenance") if row["action"] == "expire"]
+    assert [row["snapshots"] for row in rows] == [8]
+
+
+def test_only_the_wanted_tables(many: Bench) -> None:
+    many.table("other", 1, **{"write.wap.enabled": "true"})
+    many.table("foreign", 1)
+    assert {one.name for one in maintain(many, explain=True, tables=["s"]).tables} == {
+        "s.t", "s.other"
+    }  # fmt: skip
+    assert [one.name for one in maintain(many, explain=True, tables=["s.t"]).tables] == ["s.t"]
+    with pytest.raises(SparkwapError, match=r"no table or schema s\.foreign"):
+        maintain(many, explain=True, tables=["s.foreign"])
+
+
+def test_a_table_waits_for_the_budget_and_the_ledger_knows(many: Bench) -> None:
+    report = maintain(many, budget=0)
+    assert "needs 1.0 s, and 0.0 s are left" in of_table(report).choice.reason
+    maintain(many, budget=0)
+    (row,) = many.lake.ledger.rows("maintenance")
+    assert row["outcome"] == "waits"
+
+
+def test_no_compaction_where_the_config_says_so(many: Bench) -> None:
+    report = maintain(many, rules={NAME: Rules(compact=False)})
+    assert of_table(report).choice.reason == "wap_maintain is false in its config"
+    assert files(many) == 8
+
+
+def test_the_allowance_is_a_share_of_the_time_of_runs(many: Bench) -> None:
+    def work(**more: Any) -> Maintainer:
+        upkeep = Upkeep(**more)
+        return Maintainer(many.lake, lambda s: [], run_id=RUN, upkeep=upkeep, rules={})
+
+    now = datetime.fromtimestamp(many.lake.leases.now(), UTC)
+    row = {"run_id": RUN, "started_at": now - timedelta(seconds=200), "ended_at": now}
+    many.lake.ledger.append(LedgerRows("runs", [{**row, "outcome": "published"}]))
+    spent = {"run_id": RUN, "at": now, "seconds": 5.0, "action": "compact", "outcome": "done"}
+    many.lake.ledger.append(LedgerRows("maintenance", [spent]))
+    assert work().allowance() == pytest.approx(15)
+    assert work(share=0.01).allowance() == 0
+    assert work(seconds=3.0).allowance() == 3
+
+
+def test_the_calls_of_iceberg() -> None:
+    work = Compaction(7, 5, 9, files=3, bytes=1, into=1)
+    (call,) = statements("lake", ("s__x", "it's"), work, Rules(sort="zorder(a)"), None)
+    assert call.startswith("call `lake`.system.rewrite_data_files(table => '`s__x`.`it\\'s`', ")
+    assert "strategy => 'sort', sort_order => 'zorder(a)'" in call
+    (call,) = statements("lake", ("s__x", "t"), Compaction(7, 5, 9, manifests=200), Rules(), None)
+    assert call == "call `lake`.system.rewrite_manifests(table => '`s__x`.`t`')"
+
+
+# -- the proof -----------------------------------------------------------------------------------
+
+
+def data(*rows: int, start: int = 0, sequence: int = 1) -> tuple[DataFile, ...]:
+    return tuple(DataFile(f"f{start + n}", sequence, count) for n, count in enumerate(rows))
+
+
+def delete(target: str | None, rows: int, *, sequence: int = 2, **more: Any) -> DeleteFile:
+    return DeleteFile(f"d{target}{rows}", None, target, more.get("equality", False), sequence, rows)
+
+
+OLD = data(10, 10, 10)
+NEW = (OLD[0], *data(20, start=7))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "proven"),
+    [
+        ((OLD, ()), (NEW, ()), True),
+        ((OLD, ()), (OLD, ()), True),
+        ((OLD, ()), ((OLD[0], *data(19, start=7)), ()), False),
+        ((OLD, ()), ((OLD[0], *data(21, start=7)), ()), False),
+        ((OLD, ()), ((OLD[0],), ()), False),
+        # Deletes of rewritten files are applied, and may be listed on.
+        ((OLD, (delete("f1", 4),)), ((OLD[0], *data(16, start=7)), ()), True),
+        ((OLD, (delete("f1", 4),)), ((OLD[0], *data(16, start=7)), (delete("f1", 4),)), True),
+        ((OLD, (delete("f1", 4),)), (NEW, ()), False),
+        # A delete that is older than its file deletes nothing.
+        ((OLD, (delete("f1", 4, sequence=0),)), (NEW, ()), True),
+        # A delete of a file that stays has to stay.
+        ((OLD, (delete("f0", 4),)), (NEW, (delete("f0", 4),)), True),
+        ((OLD, (delete("f0", 4),)), (NEW, ()), False),
+        ((OLD, ()), (NEW, (delete("f0", 4),)), False),
+        ((OLD, (delete("f0", 4),)), (NEW, (delete("f0", 5),)), False),
+        # No count is known.
+        ((OLD, (delete(None, 4),)), ((OLD[0], *data(16, start=7)), ()), False),
+        ((OLD, (delete("f1", 4, equality=True),)), ((OLD[0], *data(16, start=7)), ()), False),
+        # A file that is the same by its name only.
+        ((OLD, ()), ((*data(10, sequence=9), *data(20, start=7)), ()), False),
+    ],
+)
+def test_files_prove_that_no_row_is_gone(before: Any, after: Any, proven: bool) -> None:
+    assert same_by_files(StateFiles(*before), StateFiles(*after)) is proven
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50), st.booleans()), max_size=12))
+def test_a_faithful_rewrite_is_proven_and_one_that_loses_rows_is_not(
+    given_files: list[tuple[int, int, bool]],
+) -> None:
+    old = data(*(rows for rows, _, _ in given_files))
+    deletes = tuple(
+        delete(file.path, min(rows, gone))
+        for file, (rows, gone, _) in zip(old, given_files, strict=True)
+        if gone
+    )
+    kept = [file for file, (_, _, stays) in zip(old, given_files, strict=True) if stays]
+    live = sum(rows - min(rows, gone) for rows, gone, stays in given_files if not stays)
+    left = tuple(one for one in deletes if one.target in {file.path for file in kept})
+    before = StateFiles(old, deletes)
+    merged = data(live, start=100) if live else ()
+    assert same_by_files(before, StateFiles((*kept, *merged), left))
+    wrong = data(live + 1, start=100)
+    assert not same_by_files(before, StateFiles((*kept, *wrong), left))
+    if left:
+        assert not same_by_files(before, StateFiles((*kept, *merged), left[1:]))
+
+
+def test_readings_of_the_ledger() -> None:
+    now = datetime(2026, 1, 8, tzinfo=UTC)
+    at = now - timedelta(days=2)
+    nodes = [
+        {"node_id": f"m.{name}", "schema": "s", "name": name, "status": "built", "built_at": at,
+         "parents": above, "reads": reads}
+        for name, above, reads in (
+            ("a", [], {"raw.x": "token"}), ("b", ["m.a"], {}), ("c", ["m.a", "m.b"], None)
+        )
+    ]  # fmt: skip
+    nodes.append({**nodes[1], "status": "failed"})
+    test = {"run_id": "r", "audited": {"m.a": "1"}, "reads": {}, "executed_at": at}
+    tests = [
+        {**test, "answered": "alone"},
+        {**test, "answered": "shared"},
+        {**test, "answered": "incremental", "reads": {"raw.x": "token"}},
+    ]
+    found = maintainer.readings_by_table(nodes, tests, now)
+    # Two builds, a test alone, and one shared statement.
+    assert found == {"s.a": 2.0, "s.b": 0.5, "raw.x": 1.0}
+    assert maintainer.readings_by_table([], [], now) == {}
+
+
+def test_how_long_earlier_compactions_took_and_waited() -> None:
+    now = datetime(2026, 1, 8, tzinfo=UTC)
+
+    def row(name: str, days: int, outcome: str, seconds: float = 4.0) -> dict[str, Any]:
+        return {
+            "schema": "s", "name": name, "at": now - timedelta(days=days), "action": "compact",
+            "outcome": outcome, "seconds": seconds, "expected_seconds": 2.0,
+        }  # fmt: skip
+
+    rows = [
+        row("a", 5, "waits"), row("a", 4, "done"), row("a", 3, "waits"), row("b", 2, "done", 8.0),
+        row("c", 1, "dropped", 90.0),
+    ]  # fmt: skip
+    assert maintainer.waited(rows, now) == {"s.a": 3.0}
+    assert maintainer.slower(rows) == {"": 3.0, "s.a": 2.0, "s.b": 4.0}
+
+
+def test_a_rewrite_of_lost_history_is_refused(many: Bench) -> None:
+    def elsewhere(clone: Any) -> None:
+        name = clone.name()
+        many.lake.catalog.drop_table(name)
+        many.lake.catalog.create_table(name, values().schema).append(values(*ROWS))
+
+    report = maintain(many, elsewhere)
+    assert of_table(report).done is None
+    assert many.read("t") == ROWS
+    assert files(many) == 8
+
+
+def test_a_failure_after_a_run_does_not_fail_it(
+    many: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upkeep = Upkeep("end_of_run", 60.0)
+
+    def rules() -> dict[Any, Any]:
+        return {NAME: Rules(readings_per_day=100_000)}
+
+    done = maintainer.end_of_run(many.lake, rewriting(many), RUN, upkeep, rules)
+    assert any("compacted 8 files into 1" in line for line in done)
+    assert maintainer.end_of_run(many.lake, rewriting(many), RUN, upkeep, rules) == []
+    none = maintainer.end_of_run(many.lake, rewriting(many), RUN, Upkeep("end_of_run", 0.5), rules)
+    assert none == []
+
+    def broken() -> Any:
+        raise SparkwapError("wrong")
+
+    (line,) = maintainer.end_of_run(many.lake, rewriting(many), RUN, upkeep, broken)
+    assert "The maintenance after the run failed; readers of main see no change: wrong" in line
