@@ -1,7 +1,7 @@
 import pytest
 
 from sparkwap.core.errors import ConfigError
-from sparkwap.gate.settings import GateSettings, Limits, from_environment, of_one_call
+from sparkwap.gate.settings import GateSettings, Limits, Upkeep, from_environment, of_one_call
 
 
 def errors_of(variables: dict[str, object]) -> str:
@@ -34,6 +34,10 @@ def test_all_settings_are_read() -> None:
             "wap_sweep_named_after_days": "2",
             "wap_sweep_files_after_days": 4,
             "wap_sweep_manifests_after_days": 5,
+            "wap_maintain": "end_of_run",
+            "wap_maintain_budget": "5%",
+            "wap_maintain_keep_days": 3,
+            "wap_maintain_keep_publishes": "9",
             "wap_disabled_tests": "publish",
             "wap_log": "none",
         }
@@ -52,6 +56,7 @@ def test_all_settings_are_read() -> None:
         reads="strict",
         sweep="end_of_run",
         sweep_limits=Limits(1, 2, 4, 5),
+        upkeep=Upkeep("end_of_run", None, 0.05, 3, 9),
         log="none",
     )
 
@@ -69,6 +74,17 @@ def test_text_from_env_var_is_read() -> None:
     assert settings == GateSettings(
         require_tests=True, tag_retention_days=30, rebuilds=0, rebuild_wait=0.0
     )
+
+
+def test_the_budget_of_a_maintenance_is_seconds_or_a_share() -> None:
+    def budget(value: object) -> tuple[float | None, float]:
+        upkeep = GateSettings.from_vars({"wap_maintain_budget": value}).upkeep
+        return upkeep.seconds, upkeep.share
+
+    assert budget(None) == (None, 0.1)
+    assert budget("12.5 %") == (None, 0.125)
+    assert budget(120) == (120, 0.0)
+    assert budget("120") == (120, 0.0)
 
 
 def test_a_key_without_a_value() -> None:
@@ -89,6 +105,12 @@ def test_a_key_without_a_value() -> None:
         ("wap_sweep", "always", "never, end_of_run"),
         ("wap_sweep_after_days", 0, "1 or more"),
         ("wap_sweep_files_after_days", "soon", "1 or more"),
+        ("wap_maintain", "always", "never, end_of_run"),
+        ("wap_maintain_budget", "much", "a share of the runs' time such as 10%"),
+        ("wap_maintain_budget", "101%", "a share of the runs' time such as 10%"),
+        ("wap_maintain_budget", -1, "a share of the runs' time such as 10%"),
+        ("wap_maintain_keep_days", 0, "1 or more"),
+        ("wap_maintain_keep_publishes", 0, "1 or more"),
         ("wap_warnings", "ignore", "known, publish, hold"),
         ("wap_disabled_tests", True, "hold, publish"),
         ("wap_require_tests", "yes", "true, false"),
