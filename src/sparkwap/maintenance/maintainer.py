@@ -293,7 +293,7 @@ class Maintainer:
             return found, Fact(name, None, reason="it has no rows")
         if not rules.compact:
             return found, Fact(name, None, reason="wap_maintain is false in its config")
-        pace = known.paces.get(name) if _is_overwritten(document) else None
+        pace = overwritten_after(document, known.paces.get(name))
         state, manifests = StateFiles(), 0
         if (found.files or 0) > 1 or found.delete_files:
             try:
@@ -553,19 +553,29 @@ def waited(rows: Iterable[Mapping[str, Any]], now: datetime) -> dict[str, float]
 
 
 def _pace(times: Sequence[datetime]) -> float:
-    """Return the mean days between the latest publishes; ``times`` are newest first."""
+    """Return the mean days between the latest of some times, which are newest first."""
     latest = times[:_PUBLISHES_FOR_PACE]
     return (latest[0] - latest[-1]).total_seconds() / 86400 / (len(latest) - 1)
 
 
-def _is_overwritten(document: md.Document) -> bool:
-    """Return whether each of the latest changes of `main` has replaced all files."""
+def overwritten_after(document: md.Document, pace: float | None) -> float | None:
+    """Return the days until the next overwrite of a table that each change replaces; else None.
+
+    Pure.
+
+    Args:
+        document: The table's metadata.
+        pace: The days between its publishes, for a table that each of them replaces by a new one.
+    """
     changes = [
         one
         for one in md.ancestors(document, md.main_of(document))
         if (one.get("summary") or {}).get("operation") != "replace"
-    ]
-    return all(map(is_whole, changes[:3]))
+    ][:_PUBLISHES_FOR_PACE]
+    if not all(map(is_whole, changes[:3])):
+        return None
+    times = [datetime.fromtimestamp(one["timestamp-ms"] / 1000, UTC) for one in changes]
+    return _pace(times) if len(times) > 1 else pace
 
 
 def _cold(document: md.Document, now: datetime) -> int:

@@ -433,6 +433,32 @@ def test_readings_of_the_ledger() -> None:
     assert maintainer.readings_by_table([], [], now) == {}
 
 
+def test_a_table_that_each_change_replaces() -> None:
+    def table(*whole: bool, hours: int = 6) -> Any:
+        entries = [
+            {
+                "snapshot-id": number,
+                "parent-snapshot-id": number - 1 or None,
+                "timestamp-ms": number * hours * 3_600_000,
+                "summary": {
+                    "operation": "overwrite",
+                    "added-data-files": "2",
+                    "total-data-files": "2" if one else "4",
+                },
+            }
+            for number, one in enumerate(whole, 1)
+        ]
+        return {"current-snapshot-id": len(whole), "snapshots": entries}
+
+    after = maintainer.overwritten_after
+    assert after(table(True, True, True), None) == 0.25
+    assert after(table(False, True, True, True), None) == 0.25
+    assert after(table(True, True, False), 1.0) is None
+    # Of a new table, only its publishes tell whether it is replaced each time.
+    assert after(table(True), None) is None
+    assert after(table(True), 1.5) == 1.5
+
+
 def test_how_long_earlier_compactions_took_and_waited() -> None:
     now = datetime(2026, 1, 8, tzinfo=UTC)
 
