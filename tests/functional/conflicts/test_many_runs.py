@@ -13,6 +13,7 @@ import random
 import subprocess
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,10 @@ from helpers.project import MakeProject, Project
 from pyhive.exc import Error as SparkError
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from sqlalchemy.exc import OperationalError
+
+from sparkwap.gate.settings import Upkeep
+from sparkwap.maintenance.maintainer import Maintainer
+from sparkwap.publish.lake import Lake
 
 SECONDS = float(os.environ.get("SPARKWAP_SECONDS") or (300 if os.environ.get("SOAK") else 20))
 PATIENCE = 15
@@ -151,7 +156,7 @@ class Runs:
 
 @dataclass
 class Noise:
-    """Who writes to `main` and knows no gate: rows by PyIceberg, compactions by Spark.
+    """Who moves `main` beside the runs: rows by PyIceberg, compactions by Spark and by sparkwap.
 
     Attributes:
         due: How often it may have written by now.
@@ -164,11 +169,13 @@ class Noise:
     due: Callable[[], int]
     rows: int = 0
     compactions: int = 0
+    maintained: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
 
     def loop(self) -> None:
         """Write a row or compact a table, whenever it is due."""
         while not self.stop.wait(self.chance.uniform(0.0, LONGEST_BUILD_SECONDS)):
+            self._maintain()
             if self.rows + self.compactions >= self.due():
                 continue
             if not self.rows or self.chance.random() < 0.6:
@@ -182,6 +189,16 @@ class Noise:
             loaded = self.reader.catalog.load_table((self.project.schema, table))
             loaded.append(pa.table(columns))
             self.rows += 1
+
+    def _maintain(self) -> None:
+        lake = Lake("lake", dict(self.reader.catalog.properties))
+        work = Maintainer(
+            lake, self.spark.rows, run_id=str(uuid.uuid4()), upkeep=Upkeep(), rules={}
+        )
+        report = work.maintain([self.project.schema], everything=True)
+        lake.close()
+        assert report.failed == []
+        self.maintained += sum(one.done is not None for one in report.tables)
 
     def _compact(self, table: str) -> None:
         with suppress(SparkError):
@@ -240,7 +257,7 @@ def test_readers_see_audited_whole_and_serial_states(
     print(
         f"{watcher.looks} looks, {len(seen)} versions; {len(builds)} builds, {len(published)} "
         f"published, {killed} killed; {noise.rows} rows past the gate, {noise.compactions} "
-        "compactions"
+        f"compactions past it, {noise.maintained} by maintenance"
     )
     # Where a publish is sequential, whole versions are promised at its end.
     wholes = seen if TRANSACTIONS else seen[-1:]
