@@ -11,6 +11,12 @@
             "contract_types is '" ~ config.get("contract_types") ~ "'; it must be 'family' (a "
             ~ "contract compares types without size, precision and scale) or 'exact'.") -%}
     {%- endif -%}
+    {%- if config.get("wap_write_mode")
+            not in (none, "auto", "copy-on-write", "merge-on-read") -%}
+        {%- do exceptions.raise_compiler_error(
+            "wap_write_mode is '" ~ config.get("wap_write_mode") ~ "'; it must be 'auto', "
+            ~ "'copy-on-write' or 'merge-on-read'.") -%}
+    {%- endif -%}
     {%- if config.get("grants") -%}
         {%- do exceptions.raise_compiler_error(
             "Open-source Spark has no GRANT, so `grants` cannot be applied. Remove the config, "

@@ -75,13 +75,21 @@
         {%- do kept.append({"name": column.name, "type": column.dtype}) -%}
     {%- endfor -%}
     {%- set wanted = wap_wanted_columns(kept) -%}
-    {%- set place = adapter.wap.place_table(relation, wanted, _wap_kept_layout()) -%}
+    {%- set place = adapter.wap.place_table(relation, wanted, _wap_kept_layout(relation)) -%}
     {%- if place == "side" -%}{%- do persist_docs(relation, model) -%}{%- endif -%}
 {% endmacro %}
 
-{#- The layout of an increment does not manage partitions and properties: they do not change. -#}
-{% macro _wap_kept_layout() %}
+{#-
+    The layout of an increment does not manage partitions and properties: they do not change, except
+    for the write mode.
+-#}
+{% macro _wap_kept_layout(relation) %}
     {%- set layout = {"given": _wap_properties()} -%}
+    {%- set mode = config.get("wap_write_mode") -%}
+    {%- if mode -%}
+        {%- set changed = adapter.wap.write_mode(relation, mode, model.unique_id) -%}
+        {%- do layout.update({"properties": changed, "on_clone": changed}) -%}
+    {%- endif -%}
     {%- if config.persist_relation_docs() -%}
         {%- do layout.update({"comment": model.description or ""}) -%}
     {%- endif -%}

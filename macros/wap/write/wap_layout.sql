@@ -48,7 +48,13 @@
 {% endmacro %}
 
 {% macro _wap_properties() %}
-    {{ return(dict(_wap_default("tblproperties") or {}, **(config.get("tblproperties") or {}))) }}
+    {%- set properties = dict(_wap_default("tblproperties") or {}) -%}
+    {%- if config.get("wap_write_mode", "auto") != "auto" -%}
+        {%- for what in ("merge", "update", "delete") -%}
+            {%- do properties.update({"write." ~ what ~ ".mode": config.get("wap_write_mode")}) -%}
+        {%- endfor -%}
+    {%- endif -%}
+    {{ return(dict(properties, **(config.get("tblproperties") or {}))) }}
 {% endmacro %}
 
 {#- The default of a part of the layout, by materialization. -#}

@@ -151,6 +151,7 @@ class Candidates:
         identifier: Identifier,
         desired: Desired,
         in_place: Mapping[str, str] | None = None,
+        on_clone: Mapping[str, str] | None = None,
     ) -> Candidate:
         """Decide where a table is built, and create the branch, the clone or the side schema.
 
@@ -158,6 +159,8 @@ class Candidates:
             identifier: The table.
             desired: The desired definition; see `sparkwap.gate.placement.Desired`.
             in_place: Properties to set at once; see `sparkwap.gate.placement.in_place`.
+            on_clone: Properties of ``desired`` that a clone has from the start, because no
+                statement of its build sets them.
         """
         with self.turn(identifier):
             known = self.target(identifier)
@@ -172,7 +175,8 @@ class Candidates:
             beside = self.overlay.side_schema(identifier) is not None
             if plan.where == "branch" and current.main is not None and not beside:
                 return self._branch(identifier, current, in_place)
-            return self._clone(identifier, current, plan.changes, in_place)
+            properties = {**(in_place or {}), **(on_clone or {})}
+            return self._clone(identifier, current, plan.changes, properties)
 
     def place_clone(self, identifier: Identifier, changes: Sequence[str]) -> Candidate:
         """Build a table on a clone, because its schema will change.

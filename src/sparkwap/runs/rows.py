@@ -166,6 +166,7 @@ class Rows:
             "named": self.facts.named.get(node.node_id),
             "seconds": self.facts.seconds.get(node.node_id),
             "batches": batches.written(self.facts.batches.get(node.node_id, ())),
+            "write_mode": self.notes.write_modes.get(node.node_id),
         }
 
 

@@ -157,6 +157,7 @@ class RunNotes:
         self.measures: dict[str, Measured] = {}
         self.findings: dict[str, str] = {}
         self.rows: list[LedgerRows] = []
+        self.write_modes: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def record(self, rows: LedgerRows) -> None:

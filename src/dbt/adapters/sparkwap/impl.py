@@ -53,6 +53,8 @@ class SparkWapConfig(SparkConfig):
         contract_types: How a contract compares types: ``family``, without size, precision and
             scale, as dbt documents it; or ``exact``.
         wap_writes: Ungated tables that the node's hooks and header may write to and change.
+        wap_write_mode: ``copy-on-write``, ``merge-on-read``, or ``auto`` to choose by what its runs
+            change, see `sparkwap.gate.write_mode`; None to leave the table's properties alone.
         wap_reuse: Whether the result depends only on the code and on what is read, see
             `sparkwap.plan.uncertain`; None to look for what says otherwise.
     """
@@ -63,6 +65,7 @@ class SparkWapConfig(SparkConfig):
     hard_deletes_at: str | None = None
     contract_types: str = "family"
     wap_writes: list[str] | str | None = None
+    wap_write_mode: str | None = None
     wap_reuse: bool | None = None
 
 

@@ -22,6 +22,7 @@ from sparkwap.core.errors import SparkwapError
 from sparkwap.core.spark_types import widens
 from sparkwap.core.sqltext import quote
 from sparkwap.gate.placement import Desired, in_place
+from sparkwap.gate.write_mode import MODES, PROPERTIES, choose
 
 if TYPE_CHECKING:
     from sparkwap.runs.run import Run
@@ -62,7 +63,8 @@ class Placement:
             relation: The table.
             columns: Dicts of name, type, nullable and doc, in order; None to keep the table's.
             layout: Those of partition_by, sort_by, properties, format_version and comment that
-                the model manages; and ``given``, all properties of the model's config.
+                the model manages; ``given``, all properties of the model's config; and
+                ``on_clone``, properties that a clone has from the start.
 
         Returns:
             ``branch`` or ``side``.
@@ -84,7 +86,34 @@ class Placement:
             ordered=True,
         )
         at_once = in_place(layout.get("given"))
-        return self._in_run(lambda run: run.candidates.place_table(table, desired, at_once).how)
+        on_clone = layout.get("on_clone")
+        return self._in_run(
+            lambda run: run.candidates.place_table(table, desired, at_once, on_clone).how
+        )
+
+    @available.parse(lambda *a, **k: {})
+    def write_mode(self, relation: BaseRelation, wanted: str, node_id: str) -> dict[str, str]:
+        """Return the table properties to change for a write mode; notes why ``auto`` chose it."""
+        table = identifier_of(relation)
+
+        def chosen(run: Run) -> dict[str, str]:
+            state = self._command.lake.state(table)
+            if state is None or state.kind != "table":
+                return {}
+            properties = state.properties
+            mode = wanted
+            if wanted == "auto":
+                summaries = self._command.lake.summaries(table, None, state.main)
+                found = choose(summaries, properties.get(PROPERTIES[0]))
+                mode = found.mode
+                run.notes.write_modes[node_id] = f"{mode}: {found.reason}"
+            if all(properties.get(key, MODES[0]) == mode for key in PROPERTIES):
+                return {}
+            if wanted == "auto":
+                run.notes.add_notice(node_id, f"{mode} from now on: {found.reason}")
+            return dict.fromkeys(PROPERTIES, mode)
+
+        return self._in_run(chosen)
 
     @available.parse(lambda *a, **k: None)
     def place_clone(self, relation: BaseRelation, changes: Sequence[str]) -> str:

@@ -1,0 +1,79 @@
+"""``wap_write_mode``: how a table is changed follows from what its runs change."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.lake import Reader
+from helpers.project import MakeProject
+
+FILES = {
+    "models/few.sql": """
+        {{ config(materialized='incremental', incremental_strategy='merge', unique_key='id',
+                  wap_write_mode='auto') }}
+        {% if is_incremental() %}
+        select id, {{ env_var('BUILD') }} as build from range(5)
+        {% else %}
+        select id, 0 as build from range(0, 1000, 1, 1)
+        {% endif %}
+    """,
+    "models/many.sql": """
+        {{ config(materialized='incremental', incremental_strategy='merge', unique_key='id',
+                  wap_write_mode='auto') }}
+        select id, {{ env_var('BUILD') }} as build from range(0, 1000, 1, 1)
+    """,
+    "models/given.sql": """
+        {{ config(materialized='incremental', incremental_strategy='merge', unique_key='id',
+                  wap_write_mode='merge-on-read') }}
+        select id, {{ env_var('BUILD') }} as build from range(0, 10, 1, 1)
+    """,
+    "models/properties.yml": """
+        models:
+          - {name: few, columns: [{name: id, data_tests: [unique]}]}
+    """,
+}
+MODE = "write.merge.mode"
+
+
+def test_the_mode_changes_with_a_publish(
+    make_project: MakeProject, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = make_project("write_mode", FILES)
+
+    def mode(name: str) -> str | None:
+        found: str | None = reader.metadata(project.schema, name)["properties"].get(MODE)
+        return found
+
+    for build in range(3):
+        monkeypatch.setenv("BUILD", str(build))
+        project.dbt("build").succeeded()
+        assert mode("few") is None
+    assert mode("given") == "merge-on-read"
+    # Two merges are known by now, each of 5 of 1,000 rows. The property is part of the publish.
+    monkeypatch.setenv("BUILD", "3")
+    held = project.dbt("run").succeeded()
+    assert mode("few") is None
+    published = project.dbt("test").succeeded()
+    assert mode("few") == "merge-on-read"
+    told = "merge-on-read from now on: the last 2 changes have changed 0.5% of the rows"
+    assert told in held.text + published.text
+    assert mode("many") is None
+    rows = reader.table(project.schema, "few").values("id", "build")
+    assert sorted(rows) == [(n, 3 if n < 5 else 0) for n in range(1000)]
+    document = reader.metadata(project.schema, "few")
+    (head,) = (
+        one["summary"]
+        for one in document["snapshots"]
+        if one["snapshot-id"] == document["current-snapshot-id"]
+    )
+    assert head["added-delete-files"] == "1"
+    (row,) = reader.ledger("nodes", run_id=held.run_id, name="few")
+    assert row["write_mode"].startswith("merge-on-read: the last 2 changes")
+
+
+def test_an_unknown_mode_is_refused(
+    make_project: MakeProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUILD", "0")
+    files = {"models/few.sql": FILES["models/few.sql"].replace("'auto'", "'often'")}
+    outcome = make_project("no_write_mode", files).dbt("build").failed()
+    assert "wap_write_mode is 'often'" in outcome.text
