@@ -117,14 +117,13 @@ def _has_files_of_main(
 
 
 def remove_leftovers(lake: Lake) -> None:
-    """Drop the clones of maintenances that died."""
+    """Drop the side schemas of maintenances that died: with their clones, or still empty."""
     living = {lease.branch for lease in leasing.living(lake.leases)}
     for schema, branch in lake.store.backend.side_schemas().items():
         if branch in living:
             continue
-        rows = [row for row in lake.store.backend.members(schema) if row.kind == "table"]
-        documents = [lake.store.load(row.location) for row in rows]
-        if rows and all(_CLONE in md.properties_of(one) for one in documents):
+        rows = lake.store.backend.members(schema)
+        if all(_CLONE in md.properties_of(lake.store.load(row.location)) for row in rows):
             lake.drop_schema(schema, purge=False)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,12 +43,12 @@ def project(make_project: MakeProject, spark: SparkReader) -> Iterator[Project]:
     project = make_project("maintain", FILES)
     project.dbt("build").succeeded()
     for name in ("log", "events"):
-        for number in range(12):
+        for number in range(9):
             spark.run(
                 f"insert into {project.schema}.{name} "
                 f"select id + 1000 * {number + 1}, 'x' from range(50)"
             )
-    for number in (7, 11, 13):
+    for number in (7, 11):
         spark.run(f"delete from {project.schema}.events where id % {number} = 0 and id > 1000")
     yield project
 
@@ -65,10 +68,17 @@ def main(reader: Reader, project: Project, name: str) -> dict[str, Any]:
     return {**found["summary"], "parent": found.get("parent-snapshot-id")}
 
 
+def beside(reader: Reader, project: Project) -> list[str]:
+    """The side schemas of the project's schema."""
+    names = [one[0] for one in reader.catalog.list_namespaces()]
+    return [name for name in names if name.startswith(f"{project.schema}__")]
+
+
 def maintain(project: Project, **arguments: Any) -> Outcome:
     return project.operation("wap_maintain", tables=[project.schema], **arguments)
 
 
+@pytest.mark.smoke
 def test_files_are_merged_and_no_reader_sees_another_row(
     project: Project, reader: Reader, spark: SparkReader
 ) -> None:
@@ -76,7 +86,7 @@ def test_files_are_merged_and_no_reader_sees_another_row(
     before, pointers = rows(reader, project), reader.pointers(schema)
     counted = spark.rows(f"select count(*), sum(id) from {schema}.events")
     old = main(reader, project, "events")
-    assert int(old["total-data-files"]) > 12 and int(old["total-delete-files"]) > 3
+    assert int(old["total-data-files"]) > 9 and int(old["total-delete-files"]) > 3
 
     explained = maintain(project, explain=True).succeeded()
     assert "A maintenance would do this (nothing has changed):" in explained.text
@@ -97,12 +107,11 @@ def test_files_are_merged_and_no_reader_sees_another_row(
     assert all(one["events"] is not None for one in poller.states)
     assert spark.rows(f"select count(*), sum(id) from {schema}.events") == counted
     # It did not pay off to merge the other.
-    assert int(main(reader, project, "log")["total-data-files"]) > 12
+    assert int(main(reader, project, "log")["total-data-files"]) > 9
     (row,) = reader.ledger("maintenance", run_id=done.run_id)
     assert (row["name"], row["action"], row["outcome"]) == ("events", "compact", "done")
     assert row["files_after"] == 1
-    # Nothing of the rewrite is left beside.
-    assert not [one for one in reader.catalog.list_namespaces() if "__wap_" in one[0]]
+    assert not beside(reader, project)
 
     everything = maintain(project, everything=True).succeeded()
     assert int(main(reader, project, "log")["total-data-files"]) == 1, everything.text
@@ -120,6 +129,25 @@ def test_builds_and_rollbacks_go_on_after_a_compaction(project: Project, reader:
     assert rows(reader, project) != before
     project.dbt("build").succeeded()
     assert rows(reader, project) == before
+
+
+def test_a_maintenance_that_is_killed_leaves_the_tables_as_they_were(
+    project: Project, reader: Reader
+) -> None:
+    before, pointers = rows(reader, project), reader.pointers(project.schema)
+    given = json.dumps({"tables": [project.schema], "everything": True})
+    process = project.start("run-operation", "wap_maintain", "--args", given)
+    while process.poll() is None and not beside(reader, project):
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert (rows(reader, project), reader.pointers(project.schema)) == (before, pointers)
+    assert beside(reader, project)
+    # Its clone is no unpublished work, and the next maintenance drops it.
+    maintain(project, everything=True).succeeded()
+    assert int(main(reader, project, "events")["total-data-files"]) == 1
+    assert rows(reader, project) == before
+    assert not beside(reader, project)
 
 
 def test_a_table_with_an_unpublished_change_is_left_alone(

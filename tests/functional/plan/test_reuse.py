@@ -58,7 +58,6 @@ def moved(reader: Reader, project: Project, before: dict[str, str]) -> set[str]:
     return {name for name in after if after[name] != before.get(name)}
 
 
-@pytest.mark.smoke
 def test_only_what_has_changed_is_built(project: Project, reader: Reader) -> None:
     first = project.dbt("build", wap_reuse=True).succeeded()
     assert "are reused" not in first.text
