@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.catalog import branches as br
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog import sparksql
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.content_equality import SAME_ROWS_AS, shares_no_files
 from sparkwap.catalog.file_plan import DataFile, StateFiles
@@ -167,7 +168,10 @@ class Compactor:
             raise NotMoved(f"{'.'.join(identifier)} has no rows.")
         with self._dropped_at_the_end(side):
             self._lake.branches.clone(identifier, side, {_CLONE: self._run_id})
-            for statement in statements(self._lake.name, clone, work, rules, max_files):
+            ordered = bool(sparksql.sort_order(base))
+            for statement in statements(
+                self._lake.name, clone, work, rules, max_files, ordered=ordered
+            ):
                 self._execute(statement)
             rewritten = br.table_row(self._lake.store, clone)
             return self._published(identifier, base, rewritten)
@@ -283,9 +287,24 @@ def _is_newest(change: MetadataChange, live: md.Document) -> bool:
 
 
 def statements(
-    catalog: str, clone: Identifier, work: Compaction, rules: Rules, max_files: int | None
+    catalog: str,
+    clone: Identifier,
+    work: Compaction,
+    rules: Rules,
+    max_files: int | None,
+    *,
+    ordered: bool = False,
 ) -> list[str]:
-    """Return the calls of Iceberg's procedures for a compaction of a clone. Pure."""
+    """Return the calls of Iceberg's procedures for a compaction of a clone. Pure.
+
+    Args:
+        catalog: The catalog's name in Spark.
+        clone: The clone.
+        work: What to rewrite.
+        rules: The rules of the table.
+        max_files: The most files to rewrite; None for all.
+        ordered: Whether the table has a sort order of its own.
+    """
     table = literal(".".join(map(quote, clone)))
     found = []
     if work.files:
@@ -293,11 +312,11 @@ def statements(
             f"{literal(key)}, {literal(value)}"
             for key, value in options(work, rules, max_files).items()
         )
-        ordered = ""
+        strategy = "strategy => 'sort', " if rules.sort is not None or ordered else ""
         if rules.sort is not None:
-            ordered = f"strategy => 'sort', sort_order => {literal(rules.sort)}, "
+            strategy += f"sort_order => {literal(rules.sort)}, "
         found.append(
-            f"call {quote(catalog)}.system.rewrite_data_files(table => {table}, {ordered}"
+            f"call {quote(catalog)}.system.rewrite_data_files(table => {table}, {strategy}"
             f"options => map({given}))"
         )
     if work.manifests:

@@ -21,6 +21,8 @@ def test_the_calls_of_iceberg() -> None:
     (call,) = statements("lake", ("s__x", "it's"), work, Rules(sort="zorder(a)"), None)
     assert call.startswith("call `lake`.system.rewrite_data_files(table => '`s__x`.`it\\'s`', ")
     assert "strategy => 'sort', sort_order => 'zorder(a)'" in call
+    (call,) = statements("lake", ("s", "t"), work, Rules(), None, ordered=True)
+    assert "strategy => 'sort', options" in call
     (call,) = statements("lake", ("s__x", "t"), Compaction(7, 5, 9, manifests=200), Rules(), None)
     assert call == "call `lake`.system.rewrite_manifests(table => '`s__x`.`t`')"
 
