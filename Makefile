@@ -72,8 +72,8 @@ page: .venv/.ready-page ## the quality page, on this machine alone: runs, branch
 stop: .venv/.ready ## stop the server of .lake
 	@sparkwap server stop
 
-bench: .venv/.ready-dev ## the start, landing, the gate, states, histories and diffs, each beside a rival
-	@for what in start landing gate cdc scd2 diff; do python benchmarks/$$what.py || exit; done
+bench: .venv/.ready-dev ## the start, landing, the gate, states, histories, diffs and maintenance, each beside a rival
+	@for what in start landing gate cdc scd2 diff maintenance; do python benchmarks/$$what.py || exit; done
 
 soak: .venv/.ready-dev ## hours: all kill points, long histories, many event sets, 2,000 nodes on one server, all mutants
 	@scripts/soak

@@ -38,8 +38,8 @@ READINGS = 500  # a day
 SHARE = 0.1
 
 NEW = (
-    "select id, cast(id % 97 as string) as name, double(id * 17 % 1009) / 7 as amount, {n} as version "
-    "from range({start}, {end}, 1, 2)"
+    "select id, cast(id % 97 as string) as name, double(id * 17 % 1009) / 7 as amount, "
+    "{n} as version from range({start}, {end}, 1, 2)"
 )
 MERGE = (
     "merge into {t} t using ({rows}) s on t.id = s.id "
