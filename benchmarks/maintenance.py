@@ -178,7 +178,7 @@ def tell(lake: Lake, session: Session, kind: str, name: str, written: float, pai
     )
     total = int(session.sql(f"select sum(file_size_in_bytes) from {fresh}.files")[0][0])
     ideal = math.ceil(total / target_size(total, os.cpu_count() or 1, Rules(), None))
-    Maintainer(lake, session.sql, run_id=str(uuid.uuid4()), upkeep=Upkeep(), rules={}).maintain(
+    Maintainer(lake, session.sql, run_id=str(uuid.uuid4()), upkeep=Upkeep()).maintain(
         [fresh], everything=True
     )
     times = {f"{schema}.{name}": list[float]() for schema in (SCHEMA, PLAIN)} | {fresh: []}

@@ -16,6 +16,9 @@ BASE_METADATA = "wap.base-metadata"
 BASE_SNAPSHOT = "wap.base-snapshot"
 HELPER_PREFIX = "wap."
 
+REWRITTEN_BY = f"{HELPER_PREFIX}rewritten-by"
+"""The property of a clone that a maintenance rewrites: its run."""
+
 GUARDS = (md.WAP_ENABLED, md.GC_ENABLED, md.DELETE_OLD_METADATA)
 """Properties that protect a clone; a publish keeps the live table's values."""
 
@@ -39,6 +42,11 @@ def empty_base(branch: str) -> str:
 def is_clone(document: md.Document) -> bool:
     """Return whether this is the metadata of a clone."""
     return BASE_METADATA in md.properties_of(document)
+
+
+def is_of_maintenance(document: md.Document) -> bool:
+    """Return whether this is the metadata of a clone that a maintenance rewrites."""
+    return REWRITTEN_BY in md.properties_of(document)
 
 
 def clone_base(document: md.Document) -> tuple[str, int | None]:
@@ -173,7 +181,7 @@ def _still_good(store: Store, standing: Pointer, live: md.Document, main: int | 
         )
     base_location, base = clone_base(document)
     # A clone on a former base can never be published, so a new clone replaces it.
-    if md.identity(document) != md.identity(live) or base != main:
+    if md.identity(document) != md.identity(live) or base != main or is_of_maintenance(document):
         return False
     return md.definition(store.load(base_location)) == md.definition(live)
 

@@ -14,8 +14,12 @@ from sparkwap.catalog import metadata as md
 _NO_PROOF = -1
 
 SAME_ROWS_AS = "wap_same_rows_as"
-"""The entry in the summary of a snapshot that sparkwap's own maintenance has published: its parent,
-which has the same rows. See `sparkwap.maintenance.compaction`."""
+"""The entry in the summary of a snapshot that sparkwap's own maintenance has published: the ids of
+the snapshots before it with the same rows, newest first. See `sparkwap.maintenance.compaction`."""
+
+ROWS_SINCE = "wap_rows_since"
+"""The entry in such a summary with the time of the last change of rows, in milliseconds since the
+epoch: the snapshot of that change may expire."""
 
 
 def same_rows(document: md.Document, old: int | None, new: int | None) -> bool:
@@ -37,14 +41,40 @@ def same_rows(document: md.Document, old: int | None, new: int | None) -> bool:
     current = new
     while current != old:
         snapshot = md.snapshot(document, current)
+        known = same_rows_as(snapshot)
+        if old in known:
+            return True
         parent = snapshot.get("parent-snapshot-id") if snapshot else None
         before = md.snapshot(document, parent) if parent is not None else None
         if snapshot is None or before is None:
             return False
-        if md.count(snapshot, SAME_ROWS_AS) != parent and not _only_rewrote(snapshot, before):
+        if parent not in known and not _only_rewrote(snapshot, before):
             return False
         current = int(before["snapshot-id"])
     return True
+
+
+def same_rows_as(snapshot: md.Document | None) -> tuple[int, ...]:
+    """Return the earlier snapshots that a snapshot says to have the rows of, newest first."""
+    text = str(((snapshot or {}).get("summary") or {}).get(SAME_ROWS_AS, ""))
+    return tuple(int(one) for one in text.split(",") if one.isdecimal())
+
+
+def rows_since(document: md.Document, snapshot_id: int | None) -> int | None:
+    """Return the time when the rows of a snapshot last changed, in milliseconds since the epoch.
+
+    Compactions change no rows. None without a snapshot.
+    """
+    snapshot = md.snapshot(document, snapshot_id) if snapshot_id is not None else None
+    while snapshot is not None:
+        noted = md.count(snapshot, ROWS_SINCE)
+        if noted is not None:
+            return noted
+        before = md.snapshot(document, snapshot.get("parent-snapshot-id") or -1)
+        if before is None or (snapshot.get("summary") or {}).get("operation") != "replace":
+            return int(snapshot["timestamp-ms"])
+        snapshot = before
+    return None
 
 
 def shares_no_files(document: md.Document, candidate: int, base: int | None) -> bool:

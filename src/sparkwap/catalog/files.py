@@ -97,6 +97,13 @@ class WarehouseFiles:
                 data = stream.read()
         return gzip.decompress(data) if location.endswith(_GZIP_SUFFIX) else data
 
+    def exists(self, location: str) -> bool:
+        """Return whether a file exists."""
+        path = local_path(location)
+        if path is not None:
+            return path.exists()
+        return self.io(location).new_input(location).exists()
+
     def write(self, location: str, data: bytes) -> None:
         """Write a new file; never replaces one. A local file is durable when this returns.
 

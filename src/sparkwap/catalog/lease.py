@@ -22,6 +22,9 @@ from sparkwap.core.names import short_run_id
 
 RENEW_SECONDS = 60.0
 
+REPLAY = "replay"
+"""The command in the lease of a run that reads former states of tables."""
+
 ProcessStarted = Callable[[int], float | None]
 """Process id -> start of the process, in seconds since the epoch; None if there is none."""
 

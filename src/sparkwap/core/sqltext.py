@@ -21,8 +21,14 @@ def fingerprint(query: str, columns: Sequence[str]) -> str:
     Two queries with the same rows, in any order, have the same result.
     """
     row = ", ".join(map(quote, columns))
-    # As JSON, because Spark cannot hash maps; with nulls, which JSON leaves out by default.
-    text = f"to_json(struct({row}), map('ignoreNullFields', 'false'))"
+    # As JSON, because Spark cannot hash maps; with nulls and microseconds, which JSON leaves out.
+    options = {
+        "ignoreNullFields": "false",
+        "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSSXXX",
+        "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
+    }
+    given = ", ".join(literal(part) for one in options.items() for part in one)
+    text = f"to_json(struct({row}), map({given}))"
     return (
         "select count(*), coalesce(sum(cast(h as decimal(38, 0))), 0), coalesce(bit_xor(h), 0) "
         f"from (select xxhash64({text}) as h from ({query}))"

@@ -191,6 +191,8 @@ def judge(
 
 MAIN = "main"
 """In `MainChange.what`: another snapshot is current."""
+TAGS = "the tags "
+"""The beginning of an entry of `MainChange.what`: receipts are gone or moved."""
 GONE, NEW, REPLACED = "it no longer exists", "it was created", "it was replaced"
 """In `MainChange.what`: a change of the whole table or view."""
 
@@ -259,7 +261,8 @@ def _wrote(
     identifier: Identifier,
 ) -> tuple[str, str | None] | None:
     """Return the evidence that this run wrote a snapshot, and the node; None without evidence."""
-    if writer.published:
+    if writer.published or writer.run_id not in (None, run_id):
+        # Another run, or a maintenance, may use the same Spark application.
         return None
     at_work = [command for command in able if _at_work(command, (writer.at_ms,))]
     node = _nearest(at_work, identifier).node if at_work else None
@@ -290,6 +293,9 @@ def _may_move(command: SentCommand, change: MainChange) -> bool:
     first, plain = _read(command.text)
     if _hides(command.text):
         return True
+    if all(part.startswith(TAGS) for part in change.what):
+        # Receipts also go by a sweep or a maintenance.
+        return first in ("alter", "call")
     return first not in _ROWS_ONLY and (
         change.what != (GONE,) or _TAKES_AWAY.search(plain) is not None
     )

@@ -19,6 +19,7 @@ HORIZON_DAYS = 7.0
 
 _SMALLEST_TARGET, _LARGEST_TARGET = 16 * MB, 512 * MB
 _FILES_FOR_EACH_CORE = 4
+_LARGEST_FILE = 2**62
 _SMALL = 0.75  # of the target; as Iceberg's own default
 _STEP = 4
 _MANY_DELETES = 10
@@ -100,7 +101,7 @@ def target_size(total: int, cores: int, rules: Rules, declared: str | None) -> i
     """
     if rules.target_mb is not None:
         return rules.target_mb * MB
-    if declared is not None and declared.isdecimal() and int(declared) > 0:
+    if declared is not None and declared.isdecimal() and 0 < int(declared) < _LARGEST_FILE:
         return int(declared)
     each = math.ceil(total / max(1, cores * _FILES_FOR_EACH_CORE))
     return min(_LARGEST_TARGET, max(_SMALLEST_TARGET, each))
@@ -354,7 +355,7 @@ def options(work: Compaction, rules: Rules, max_files: int | None) -> Mapping[st
         "target-file-size-bytes": str(work.target_bytes),
         "min-file-size-bytes": str(max(1, work.below)),
         # Iceberg requires it to be larger than the target; larger files are not split.
-        "max-file-size-bytes": str(max(work.target_bytes, work.below) * 1000),
+        "max-file-size-bytes": str(min(work.target_bytes * 1000, _LARGEST_FILE)),
         "min-input-files": str(work.min_files),
         "delete-file-threshold": str(_MANY_DELETES),
         "delete-ratio-threshold": str(rules.delete_ratio),

@@ -9,7 +9,7 @@ rows (`content_equality.SAME_ROWS_AS`), so that runs which have read the table n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,16 @@ from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import sparksql
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.content_equality import SAME_ROWS_AS, shares_no_files
+from sparkwap.catalog.content_equality import (
+    ROWS_SINCE,
+    SAME_ROWS_AS,
+    rows_since,
+    same_rows_as,
+)
 from sparkwap.catalog.file_plan import DataFile, StateFiles
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Pointer
-from sparkwap.catalog.snapshot_files import Snapshot
+from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.names import base_tag, side_schema, split_side_schema
@@ -37,8 +42,8 @@ Execute = Callable[[str], Sequence[Sequence[Any]]]
 """Sends a statement to Spark, and returns its rows."""
 
 
-_CLONE = f"{br.HELPER_PREFIX}rewritten-by"
-"""The property of a clone that a maintenance rewrites: its run."""
+_EQUAL = 20
+"""The most snapshots with the same rows that a summary names."""
 
 
 class NotMoved(SparkwapError):
@@ -69,16 +74,19 @@ class Compacted:
 
 
 def at_work(lake: Lake, identifier: Identifier, own: str = "") -> str | None:
-    """Return who has unpublished work on a table that a rewrite would spoil, in words; else None.
+    """Return who has unpublished work on a table that a rewrite may spoil, in words; else None.
 
-    That is every audit branch of a living run, because it may still write, and every other audit
-    branch whose candidate has files of `main`: after a rewrite it would have to be built again.
+    That is every audit branch of a living run, because it may still write; every other audit branch
+    with a candidate, because its publish compares `main` with the state that it was built on; and a
+    branch of a user that `main` could be moved to.
 
     Args:
         lake: The lake.
         identifier: The table.
         own: The branch of the maintenance itself.
     """
+    if not lake.store.backend.atomic and lake.ledger.open_journals():
+        return "a sequential publish is not completed"
     row = br.table_row(lake.store, identifier)
     marked = lake.store.backend.side_schemas()
     living = {lease.branch: lease for lease in leasing.living(lake.leases)}
@@ -89,32 +97,29 @@ def at_work(lake: Lake, identifier: Identifier, own: str = "") -> str | None:
     }
     beside = lake.store.backend.find(set(sides.values())) if sides else {}
     document = lake.store.load(row.location)
-    found = br.branches_of(document, frozenset(marked.values())) - {own}
-    found |= {owner for owner, name in sides.items() if name in beside}
-    for branch in sorted(found):
+    on_it = br.branches_of(document, frozenset(marked.values())) - {own}
+    candidates = {
+        owner
+        for owner, name in sides.items()
+        if name in beside and not br.is_of_maintenance(lake.store.load(beside[name].location))
+    }
+    refs = md.refs_of(document)
+    for branch in sorted(on_it | candidates):
         if branch in living:
             return leasing.describe(living[branch], lives=True)
-        if _has_files_of_main(lake, document, branch, beside.get(sides.get(branch, ("", "")))):
+        head, base = refs.get(branch), refs.get(base_tag(branch))
+        written = head is not None and head.snapshot_id != (base.snapshot_id if base else None)
+        if branch in candidates or written:
             return f"audit branch {branch} has an unpublished change of it"
+    main = md.main_of(document)
+    for name, ref in refs.items():
+        line: list[int | None] = [
+            int(one["snapshot-id"]) for one in md.ancestors(document, ref.snapshot_id)
+        ]
+        theirs = ref.type == "branch" and name != md.MAIN and name not in on_it
+        if theirs and ref.snapshot_id != main and main in line:
+            return f"branch {name} is ahead of main"
     return None
-
-
-def _has_files_of_main(
-    lake: Lake, document: md.Document, branch: str, side: Pointer | None
-) -> bool:
-    refs = md.refs_of(document)
-    head, base = refs.get(branch), refs.get(base_tag(branch))
-    if head is not None:
-        start = base.snapshot_id if base else None
-        written = head.snapshot_id != start
-        return written and not shares_no_files(document, head.snapshot_id, start)
-    if side is None or side.kind == "view":
-        return False
-    clone = lake.store.load(side.location)
-    if not br.is_clone(clone) or _CLONE in md.properties_of(clone):
-        return False
-    main = md.main_of(clone)
-    return main is None or not shares_no_files(clone, main, br.clone_base(clone)[1])
 
 
 def remove_leftovers(lake: Lake) -> None:
@@ -124,7 +129,7 @@ def remove_leftovers(lake: Lake) -> None:
         if branch in living:
             continue
         rows = lake.store.backend.members(schema)
-        if all(_CLONE in md.properties_of(lake.store.load(row.location)) for row in rows):
+        if all(br.is_of_maintenance(lake.store.load(row.location)) for row in rows):
             lake.drop_schema(schema, purge=False)
 
 
@@ -167,7 +172,7 @@ class Compactor:
         if md.main_of(base) is None:
             raise NotMoved(f"{'.'.join(identifier)} has no rows.")
         with self._dropped_at_the_end(side):
-            self._lake.branches.clone(identifier, side, {_CLONE: self._run_id})
+            self._lake.branches.clone(identifier, side, {br.REWRITTEN_BY: self._run_id})
             ordered = bool(sparksql.sort_order(base))
             for statement in statements(
                 self._lake.name, clone, work, rules, max_files, ordered=ordered
@@ -181,7 +186,9 @@ class Compactor:
         try:
             yield
         finally:
-            self._lake.drop_schema(side, purge=False)
+            # What cannot be dropped now, the next maintenance drops.
+            with suppress(SparkwapError):
+                self._lake.drop_schema(side, purge=False)
 
     def _published(self, identifier: Identifier, base: md.Document, side: Pointer) -> Compacted:
         clone = self._lake.store.load(side.location)
@@ -191,12 +198,17 @@ class Compactor:
             raise NotMoved(f"{'.'.join(identifier)} has changed since the rewrite began.")
         if head is None or not md.grew_from(clone, head, start):
             raise RowsDiffer(f"The rewrite of {'.'.join(identifier)} has lost its history.")
-        before, after = _files(self._lake, base, start), _files(self._lake, clone, head)
+        try:
+            before, after = _files(self._lake, base, start), _files(self._lake, clone, head)
+        except Unreadable:
+            self._require_unmoved(identifier, start)
+            raise
         if head == start:
             numbers = (len(before.data), len(before.data))
             deletes = (len(before.deletes), len(before.deletes))
             return Compacted(start, start, numbers, deletes, 0)
-        if not same_by_files(before, after) and not self._same_by_rows(identifier, start, side):
+        if not same_by_files(before, after) and not self._same_by_rows(identifier, side):
+            self._require_unmoved(identifier, start)
             raise RowsDiffer(
                 f"The rewrite of {'.'.join(identifier)} does not have the same rows. It was "
                 "dropped, and the table is as it was. Please report this with the versions of "
@@ -212,13 +224,24 @@ class Compactor:
             sum(one.size for one in after.data if one.path not in former),
         )
 
-    def _same_by_rows(self, identifier: Identifier, base: int, side: Pointer) -> bool:
-        """Return whether two states have as many rows with the same sum of hashes, by reading."""
+    def _require_unmoved(self, identifier: Identifier, start: int) -> None:
+        """Raise NotMoved if `main` is no longer at a snapshot."""
+        row = br.table_row(self._lake.store, identifier)
+        if md.main_of(self._lake.store.load(row.location)) != start:
+            raise NotMoved(f"main of {'.'.join(identifier)} was moved meanwhile.")
+
+    def _same_by_rows(self, identifier: Identifier, side: Pointer) -> bool:
+        """Return whether `main` and its clone have the same rows, by reading them.
+
+        `main` is read by its name, because a version is read with the columns of its time.
+        """
         names = [column.name for column in self._columns(side)]
         listed = ", ".join(map(quote, names))
-        old = f"select {listed} from {_table(self._lake.name, identifier)} version as of {base}"
-        new = f"select {listed} from {_table(self._lake.name, side.identifier)}"
-        read = [list(map(list, self._execute(fingerprint(one, names)))) for one in (old, new)]
+        read = [
+            list(map(list, self._execute(fingerprint(query, names))))
+            for table in (identifier, side.identifier)
+            for query in (f"select {listed} from {_table(self._lake.name, table)}",)
+        ]
         return read[0] == read[1]
 
     def _columns(self, side: Pointer) -> Sequence[Any]:
@@ -270,11 +293,13 @@ def rewritten_main(live: md.Document, clone: md.Document, run_id: str) -> Metada
     start, head = md.main_of(live), md.main_of(clone)
     rewritten = md.snapshot(clone, head) if head is not None else None
     assert start is not None and head is not None and rewritten is not None
+    equal = [start, *same_rows_as(md.snapshot(live, start))]
     summary = {
         **(rewritten.get("summary") or {}),
         "operation": "replace",
         "wap_run": run_id,
-        SAME_ROWS_AS: str(start),
+        SAME_ROWS_AS: ",".join(map(str, equal[:_EQUAL])),
+        ROWS_SINCE: str(rows_since(live, start)),
     }
     snapshot = {**rewritten, "parent-snapshot-id": start, "summary": summary}
     return MetadataChange(live).add_snapshot(snapshot).branch(md.MAIN, head)

@@ -13,7 +13,7 @@ from pyiceberg.manifest import (
 from pyiceberg.table.snapshots import Snapshot
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.branches import clone_base, is_clone
+from sparkwap.catalog.branches import clone_base, is_clone, is_of_maintenance
 from sparkwap.catalog.files import local_path, plain_location, read_apart
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Pointer
@@ -94,6 +94,10 @@ def files_of_document(lake: Lake, location: str, document: md.Document) -> set[s
         return found
     if is_clone(document):
         found.add(clone_base(document)[0])
+    if is_of_maintenance(document):
+        # Its older files are those of the live table, which may let go of them. Its own are younger
+        # than the lease of the maintenance; a dead one needs none.
+        return found
     found.update(entry["metadata-file"] for entry in document.get("metadata-log") or ())
     for kind in ("statistics", "partition-statistics"):
         found.update(entry["statistics-path"] for entry in document.get(kind) or ())

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.content_equality import same_rows
 from sparkwap.core.names import is_publish_tag
 
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
@@ -36,14 +38,14 @@ def outdated(
 ) -> Outdated:
     """Return the receipts and snapshots of a table that may go.
 
-    What stays: each branch and tag; the history of branches other than `main`; of `main` the
-    history since ``keep_ms``, and as many snapshots as the table's own properties and the settings
-    of `main` ask for; each publish of that time, the latest ``keep_publishes`` publishes, before
-    these the last one of each day (in UTC), and for each of them the state to roll back to.
+    What stays: each branch and tag; the history of branches other than `main`; all states that
+    `main` has had since ``keep_ms``, and as many snapshots as the table's own properties and the
+    settings of `main` ask for; each publish of that time, the latest ``keep_publishes`` publishes,
+    before these the last one of each day (in UTC), and for each of them the state to roll back to.
 
     Args:
         document: The table's metadata.
-        now_ms: The time, in milliseconds since the epoch.
+        now_ms: The time from which ages count, in milliseconds since the epoch.
         keep_ms: For how long all of the history stays.
         keep_publishes: How many of the latest publishes stay.
         bases: Receipt -> the snapshots that a rollback of its publish needs.
@@ -51,8 +53,12 @@ def outdated(
     if md.properties_of(document).get(md.GC_ENABLED, "true").lower() == "false":
         return Outdated()
     snapshots = {int(one["snapshot-id"]): one for one in document.get("snapshots") or ()}
-    keep_ms, least = _asked(document, keep_ms)
+    asked = _asked(document, keep_ms)
+    if asked is None:
+        return Outdated()
+    keep_ms, least = asked
     since = now_ms - keep_ms
+    until = _current_until(document)
     tags = _thinned(document, snapshots, since, keep_publishes)
     kept: set[int] = set()
     for name, ref in md.refs_of(document).items():
@@ -64,7 +70,7 @@ def outdated(
         for number, one in enumerate(md.ancestors(document, ref.snapshot_id)):
             if ref.type == "tag":
                 break
-            young = int(one["timestamp-ms"]) >= since
+            young = until.get(int(one["snapshot-id"]), now_ms) >= since
             if name != md.MAIN or young or number < least:
                 kept.add(int(one["snapshot-id"]))
     of_main = {int(one["snapshot-id"]) for one in md.ancestors(document, md.main_of(document))}
@@ -72,23 +78,47 @@ def outdated(
         number
         for number, one in snapshots.items()
         if number not in kept
-        and int(one["timestamp-ms"]) < since
+        and until.get(number, int(one["timestamp-ms"])) < since
         # Other tools may have staged a snapshot without a branch.
         and (number in of_main or "wap_run" in (one.get("summary") or {}))
     ]
     return Outdated(tuple(sorted(tags)), tuple(sorted(gone)))
 
 
-def _asked(document: md.Document, keep_ms: int) -> tuple[int, int]:
-    """Return the age and the number of snapshots of `main` that stay, with the table's settings."""
+def _current_until(document: md.Document) -> dict[int, int]:
+    """Return snapshot -> when it was last replaced as the state of `main`, for those that were.
+
+    A snapshot that was never `main`, but is an ancestor of it, counts until its successor.
+    """
+    found: dict[int, int] = {}
+    newer: md.Document | None = None
+    for one in md.ancestors(document, md.main_of(document)):
+        if newer is not None:
+            found[int(one["snapshot-id"])] = int(newer["timestamp-ms"])
+        newer = one
+    log = list(document.get("snapshot-log") or ())
+    for entry, following in pairwise(log):
+        number = int(entry["snapshot-id"])
+        found[number] = max(found.get(number, 0), int(following["timestamp-ms"]))
+    return found
+
+
+def _asked(document: md.Document, keep_ms: int) -> tuple[int, int] | None:
+    """Return the age and the number of snapshots of `main` that stay, with the table's settings.
+
+    None if a setting is no number.
+    """
     main = md.raw_refs(document).get(md.MAIN) or {}
     properties = md.properties_of(document)
     ages = [main.get("max-snapshot-age-ms"), properties.get(_MAX_AGE)]
     numbers = [main.get("min-snapshots-to-keep"), properties.get(_MIN_KEPT), 1]
-    return (
-        max([keep_ms, *(int(one) for one in ages if one is not None)]),
-        max(int(one) for one in numbers if one is not None),
-    )
+    try:
+        return (
+            max([keep_ms, *(int(one) for one in ages if one is not None)]),
+            max(int(one) for one in numbers if one is not None),
+        )
+    except ValueError:
+        return None
 
 
 def _thinned(
@@ -107,7 +137,7 @@ def _thinned(
     gone = set()
     for at, name in receipts[keep:]:
         day = datetime.fromtimestamp(at / 1000, UTC).date()
-        shown = md.refs_of(document)[name].snapshot_id == md.main_of(document)
+        shown = same_rows(document, md.refs_of(document)[name].snapshot_id, md.main_of(document))
         if at < since and day in days and not shown:
             gone.add(name)
         days.add(day)

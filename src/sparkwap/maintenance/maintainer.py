@@ -21,7 +21,7 @@ from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
 from sparkwap.catalog.store import Staged
-from sparkwap.core.errors import SparkwapError
+from sparkwap.core.errors import CatalogError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA, audit_branch, publish_tag
 from sparkwap.core.text import counted, first_line
 from sparkwap.gate.settings import Upkeep
@@ -123,14 +123,15 @@ class _Ledger:
 
 
 class Maintainer:
-    """Maintains the tables of one lake that the gate knows, and those of the ledger.
+    """Maintains tables of one lake that the gate has built, and those of the ledger.
 
     Args:
         lake: The lake.
         execute: Sends statements to Spark.
         run_id: The run of the maintenance.
         upkeep: The settings.
-        rules: Table -> its rules; other tables have the default.
+        rules: The tables of the project -> their rules; None for all tables of the gate, by the
+            default rules. What others have configured for their tables is not known here.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Maintainer:
         *,
         run_id: str,
         upkeep: Upkeep,
-        rules: Mapping[Identifier, Rules],
+        rules: Mapping[Identifier, Rules] | None = None,
     ) -> None:
         self._lake = lake
         self._execute = execute
@@ -170,7 +171,7 @@ class Maintainer:
         rows = self._tables(tables)
         cores = self._cores() if rows else 1
         reports = self._lake.store.map(
-            lambda row: self._report(row, known, now, cores, everything), rows
+            lambda row: self._guarded(row, known, now, cores, everything), rows
         )
         facts = {one.name: fact for one, fact in reports}
         by_name = {one.name: one for one, _ in reports}
@@ -228,13 +229,16 @@ class Maintainer:
         )
         return max(0.0, self._upkeep.share * runs - spent)
 
+    def _rules_of(self, identifier: Identifier) -> Rules:
+        return (self._rules or {}).get(identifier, Rules())
+
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._lake.leases.now(), UTC)
 
     # -- facts -----------------------------------------------------------------------------------
 
     def _tables(self, wanted: Collection[str]) -> list[Pointer]:
-        """Return the tables of the ledger and those that the gate has switched on.
+        """Return the tables of the ledger, and those of the project that the gate has switched on.
 
         Raises:
             SparkwapError: A wanted table or schema is not among them.
@@ -254,13 +258,19 @@ class Maintainer:
         missing = sorted(set(wanted) - found)
         if missing:
             raise SparkwapError(
-                f"There is no table or schema {', '.join(missing)} that the gate has built. "
-                "Nothing has changed. Give names as schema.table or schema."
+                f"There is no table or schema {', '.join(missing)} that this project has built in "
+                "this target. Nothing has changed. Give names as schema.table or schema."
             )
         return chosen
 
     def _ours(self, row: Pointer) -> bool:
-        properties = md.properties_of(self._lake.store.load(row.location))
+        known = self._rules is None or row.identifier in self._rules
+        if row.identifier[0] != LEDGER_SCHEMA and not known:
+            return False
+        try:
+            properties = md.properties_of(self._lake.store.load(row.location))
+        except CatalogError:
+            return False
         if properties.get(md.GC_ENABLED, "true").lower() == "false":
             return False
         gated = properties.get(md.WAP_ENABLED, "").lower() == "true"
@@ -271,12 +281,22 @@ class Maintainer:
         query = "select distinct spark_partition_id() from range(10000)"
         return max(1, len(self._execute(query)))
 
+    def _guarded(
+        self, row: Pointer, known: _Ledger, now: datetime, cores: int, everything: bool
+    ) -> tuple[TableReport, Fact]:
+        """Like `_report`; a table that cannot be read does not stop the others."""
+        try:
+            return self._report(row, known, now, cores, everything)
+        except Exception as error:
+            name, reason = ".".join(row.identifier), f"it cannot be read: {first_line(str(error))}"
+            return TableReport(name, problem=reason), Fact(name, None, reason=reason)
+
     def _report(
         self, row: Pointer, known: _Ledger, now: datetime, cores: int, everything: bool
     ) -> tuple[TableReport, Fact]:
         name = ".".join(row.identifier)
         document = self._lake.store.load(row.location)
-        rules = self._rules.get(row.identifier, Rules())
+        rules = self._rules_of(row.identifier)
         main = md.snapshot(document, md.main_of(document) or -1)
         found = TableReport(
             name,
@@ -325,11 +345,15 @@ class Maintainer:
     def _outdated(
         self, identifier: Identifier, document: md.Document, known: _Ledger, now: datetime
     ) -> Outdated:
-        rules = self._rules.get(identifier, Rules())
+        rules = self._rules_of(identifier)
         keep_days = rules.keep_days or self._upkeep.keep_days
+        living = leasing.living(self._lake.leases)
+        if any(one.command == leasing.REPLAY for one in living):
+            return Outdated()
+        # What another living run has read was the state of `main` when it began, or later.
         return outdated(
             document,
-            int(now.timestamp() * 1000),
+            int(min([now, *(one.began for one in living)]).timestamp() * 1000),
             keep_ms=keep_days * _DAY_MS,
             keep_publishes=rules.keep_publishes or self._upkeep.keep_publishes,
             bases=known.bases.get(".".join(identifier), {}),
@@ -375,7 +399,7 @@ class Maintainer:
         assert work is not None
         started = time.monotonic()
         compactor = Compactor(self._lake, self._execute, run_id=self._run_id, branch=self._branch)
-        rules = self._rules.get(identifier, Rules())
+        rules = self._rules_of(identifier)
         try:
             one.done = compactor.compact(identifier, work, rules, chosen.max_files)
         except NotMoved as late:

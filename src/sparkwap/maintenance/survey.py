@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.catalog import branches as br
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.content_equality import same_rows
 from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Pointer
@@ -187,7 +188,9 @@ def _tags(
             ".".join(identifier),
             name,
             branch,
-            needed=branch in refs or branch in in_use if branch else ref.snapshot_id == main,
+            needed=branch in refs or branch in in_use
+            if branch
+            else same_rows(document, ref.snapshot_id, main),
             # Without a row of the publish, the time when the snapshot was written is a lower bound.
             since=published.get(name[-8:]) or datetime.fromtimestamp(written / 1000, UTC),
             keeps=None if age is None else timedelta(milliseconds=int(age)),

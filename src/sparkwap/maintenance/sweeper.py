@@ -15,6 +15,7 @@ from sparkwap.core.errors import SparkwapError
 from sparkwap.core.text import counted
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.maintenance import orphans, removal
+from sparkwap.maintenance.compaction import remove_leftovers
 from sparkwap.maintenance.decision import SweepPlan, Swept, decide
 from sparkwap.maintenance.survey import Alive, Survey, take_survey
 from sparkwap.publish.lake import Lake
@@ -131,6 +132,7 @@ class Sweeper:
         Raises:
             CatalogError: Metadata cannot be read.
         """
+        remove_leftovers(self._lake)
         survey, plan = self._decided()
         report = SweepReport(plan, orphans.Orphans((), {}), done=True, branches=self._sizes(plan))
         older_than = self._snapshots_before(survey.now)

@@ -137,13 +137,22 @@ class AuditBranches:
     def all(self) -> list[OpenBranch]:
         """Return all audit branches that were neither published nor discarded, by name.
 
-        Branches with only an empty side schema are included, so that they can be discarded.
+        The clones of a maintenance are no audit branch. Branches with only an empty side schema are
+        included, so that they can be discarded.
         Branches of unreadable tables are left out; see `Lake.unreadable`.
         """
-        marked = self._store.backend.side_schemas()
+        sides = self._store.backend.side_schemas()
         rows = self._store.backend.all()
+        rewritten = {
+            row.identifier[0]
+            for row in rows
+            if row.identifier[0] in sides
+            and self._at.fault(row) is None
+            and branches.is_of_maintenance(self._store.load(row.location))
+        }
+        marked = {schema: branch for schema, branch in sides.items() if schema not in rewritten}
         known = frozenset(marked.values())
-        live = self._at.readable(rows, marked)
+        live = self._at.readable(rows, sides)
         tables: dict[str, list[OpenTable]] = {branch: [] for branch in known}
         for found in self._store.map(lambda row: self._open_tables(row, known), live):
             for branch, table in found:

@@ -231,13 +231,8 @@ class Lake:
         """
         row = branches.table_row(self._store, identifier)
         document = self._store.load(row.location)
-        snapshot = md.snapshot(document, md.main_of(document) or -1)
-        while snapshot is not None:
-            before = md.snapshot(document, snapshot.get("parent-snapshot-id") or -1)
-            if before is None or (snapshot.get("summary") or {}).get("operation") != "replace":
-                return datetime.fromtimestamp(snapshot["timestamp-ms"] / 1000, UTC)
-            snapshot = before
-        return None
+        changed = content_equality.rows_since(document, md.main_of(document))
+        return None if changed is None else datetime.fromtimestamp(changed / 1000, UTC)
 
     def read(self, identifiers: Iterable[Identifier]) -> list[Read]:
         """Return the present state of tables and views for a reader of ``main``, in one statement.

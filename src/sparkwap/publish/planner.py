@@ -83,7 +83,7 @@ class Publisher:
             expected = snapshot_words(wanted)
             found = "no such branch" if head is None else snapshot_words(head)
             raise Differs(identifier, what, expected, found, "branch")
-        if not md.grew_from(document, wanted, base):
+        if not _grew_from(document, wanted, base):
             what = f"history of audit branch '{branch}'"
             expected = f"a history that starts from {snapshot_words(base)}"
             raise Differs(identifier, what, expected, "another history", "history")
@@ -230,6 +230,13 @@ class Publisher:
         if present is not None and present.type == "branch":
             raise Differs(identifier, f"tag '{self.tag}'", "a tag or nothing", "a branch", "tag")
         return change.tag(self.tag, candidate, self.tag_max_age_ms)
+
+
+def _grew_from(document: md.Document, head: int, base: int | None) -> bool:
+    """Return whether a candidate may have grown from its base, or from a state of the same rows."""
+    return md.grew_from(document, head, base) or any(
+        same_rows(document, int(one["snapshot-id"]), base) for one in md.ancestors(document, head)
+    )
 
 
 def merge_clone(

@@ -201,7 +201,7 @@ class Publishing:
 
         def stage() -> Staged[RollbackReceipt]:
             rows = self._store.backend.find({entry.identifier for entry in entries})
-            undoer = Undoer(self._store.load, rows, force)
+            undoer = Undoer(self._store.load, rows, force, self._store.files.exists)
             plans = self._at.plan(undoer.plan, entries, RollbackRefused)
             receipt = RollbackReceipt(publish_id, run_id, now, tuple(entries))
             recorded = rollback_rows(undone, publish_id, run_id, now, rows)

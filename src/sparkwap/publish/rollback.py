@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,11 +46,13 @@ class Undoer:
         load: Reads a metadata document.
         rows: The rows of the entries that exist.
         force: Restore the state before the publish, even if tables have changed since.
+        exists: Returns whether a file exists.
     """
 
     load: Load
     rows: Mapping[Identifier, Pointer]
     force: bool = False
+    exists: Callable[[str], bool] = lambda location: True
 
     def plan(self, entry: PublishedEntry) -> MovePlan:
         """Return the plan for one entry.
@@ -102,13 +104,33 @@ class Undoer:
             # Its audit branches are stale; branches and tags of users stay.
             stale = [name for name in md.refs_of(base) if is_ours(base, name)]
             helpers = {key: None for key in md.properties_of(base) if key.startswith(HELPER_PREFIX)}
+            gone = self._without_files(entry, base)
+            stale += [name for name, ref in md.refs_of(base).items() if ref.snapshot_id in gone]
             former = MetadataChange(base).remove_refs(*stale).properties(helpers)
-            return self._replacement(entry, live, former)
+            return self._replacement(entry, live, former.remove_snapshots(gone))
         change = MetadataChange(document)
         if entry.how == "clone" or md.definition(document) != md.definition(base):
             restored = with_helpers_of(document, restore(document, base, document))
             change = difference(document, restored)
         return self._successor(entry, live, _main_back(entry, change))
+
+    def _without_files(self, entry: PublishedEntry, document: md.Document) -> set[int]:
+        """Return the snapshots of a former table that have expired since: their files are gone.
+
+        Raises:
+            Differs: The state to restore is one of them.
+        """
+        gone = {
+            int(one["snapshot-id"])
+            for one in document.get("snapshots") or ()
+            if "manifest-list" in one and not self.exists(str(one["manifest-list"]))
+        }
+        main = md.main_of(document)
+        if main in gone:
+            raise Differs(
+                entry.identifier, "base", snapshot_words(main), "that its files are deleted"
+            )
+        return gone
 
     def _only_main_moves(self, entry: PublishedEntry, document: md.Document) -> bool:
         """Return whether the table still has the base, and its definition has not changed."""

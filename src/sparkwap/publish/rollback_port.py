@@ -134,7 +134,7 @@ class RollbackPort:
         return self._backend.find({entry.identifier})
 
     def _plan(self, entry: PublishedEntry, rows: Mapping[Identifier, Pointer]) -> MovePlan:
-        return Undoer(self._store.load, rows, self._force).plan(entry)
+        return Undoer(self._store.load, rows, self._force, self._store.files.exists).plan(entry)
 
     def _step(
         self, entry: PublishedEntry, rows: Mapping[Identifier, Pointer]

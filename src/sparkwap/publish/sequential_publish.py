@@ -126,7 +126,9 @@ class SequentialPublish:
     ) -> RollbackReceipt:
         """Undo a publish by a journal; see `Publishing.rollback`."""
         rows = self._store.backend.find({entry.identifier for entry in entries})
-        undoer = Undoer(self._store.load, rows, journal.action == "forced rollback")
+        undoer = Undoer(
+            self._store.load, rows, journal.action == "forced rollback", self._store.files.exists
+        )
         plans = self._at.plan(undoer.plan, entries, RollbackRefused)
         wrong = sequential_moves.inexpressible(plans)
         if wrong:

@@ -13,7 +13,7 @@ from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.planning import Differs, Load, snapshot_words
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.names import is_publish_tag, publish_of_abort_tag
-from sparkwap.gate.net import GONE, MAIN, NEW, REPLACED
+from sparkwap.gate.net import GONE, MAIN, NEW, REPLACED, TAGS
 from sparkwap.publish.rollback import restore, with_helpers_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def differences(before: VisibleState | None, after: VisibleState | None) -> tupl
     parts = {
         MAIN: before.main != after.main,
         "its schema or layout": before.definition != after.definition,
-        f"the tags {', '.join(sorted(lost))}": bool(lost),
+        f"{TAGS}{', '.join(sorted(lost))}": bool(lost),
         f"its property {md.WAP_ENABLED}": before.gated and not after.gated,
     }
     return tuple(part for part, differs in parts.items() if differs)

@@ -192,9 +192,7 @@ class Noise:
 
     def _maintain(self) -> None:
         lake = Lake("lake", dict(self.reader.catalog.properties))
-        work = Maintainer(
-            lake, self.spark.rows, run_id=str(uuid.uuid4()), upkeep=Upkeep(), rules={}
-        )
+        work = Maintainer(lake, self.spark.rows, run_id=str(uuid.uuid4()), upkeep=Upkeep())
         report = work.maintain([self.project.schema], everything=True)
         lake.close()
         assert report.failed == []

@@ -89,7 +89,7 @@ def test_no_publish_waits_for_a_maintenance(
     def maintain() -> None:
         schemas = [project.schema for project in projects]
         while not end.is_set():
-            work = Maintainer(lake, execute, run_id=str(uuid.uuid4()), upkeep=Upkeep(), rules={})
+            work = Maintainer(lake, execute, run_id=str(uuid.uuid4()), upkeep=Upkeep())
             report = work.maintain(schemas, everything=True)
             failed.extend(report.failed)
             done.extend(one.name for one in report.tables if one.done is not None)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import signal
 import time
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from helpers.lake import Reader, SparkReader
 from helpers.project import MakeProject, Outcome, Project
+
+from sparkwap.gate.settings import Upkeep
+from sparkwap.maintenance.maintainer import Maintainer
+from sparkwap.publish.lake import Lake
 
 FILES = {
     "models/log.sql": """
@@ -166,3 +171,35 @@ def test_a_table_with_an_unpublished_change_is_left_alone(
     monkeypatch.delenv("SPARKWAP_BRANCH")
     maintain(project, everything=True).succeeded()
     assert int(main(reader, project, "events")["total-data-files"]) == 1
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_rows_are_compared_where_deletes_cannot_be_counted_by_file(
+    version: int, project: Project, reader: Reader, spark: SparkReader
+) -> None:
+    """Position deletes of several files, and columns that were renamed and added since."""
+    name = f"{project.schema}.evolved_{version}"
+    properties = {
+        "write.wap.enabled": "true",
+        "format-version": str(version),
+        "write.delete.mode": "merge-on-read",
+        "write.delete.granularity": "partition",
+    }
+    listed = ", ".join(f"'{key}'='{value}'" for key, value in properties.items())
+    spark.run(f"create table {name} (id bigint, v string) using iceberg tblproperties ({listed})")
+    for number in range(4):
+        spark.run(f"insert into {name} select id + {number} * 10, 'x' from range(10)")
+    spark.run(f"delete from {name} where id % 3 = 0")
+    spark.run(f"alter table {name} rename column v to w")
+    spark.run(f"alter table {name} add column more int")
+    query = f"select * from {name}"
+    if version == 3:
+        query = f"select *, _row_id, _last_updated_sequence_number from {name}"
+    before = spark.rows(query)
+    lake = Lake("lake", dict(reader.catalog.properties))
+    work = Maintainer(lake, spark.rows, run_id=str(uuid.uuid4()), upkeep=Upkeep())
+    report = work.maintain([name], everything=True)
+    lake.close()
+    assert report.failed == []
+    assert main(reader, project, f"evolved_{version}")["total-data-files"] == "1"
+    assert spark.rows(query) == before

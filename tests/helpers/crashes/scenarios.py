@@ -378,7 +378,7 @@ def _maintain(lake: Lake) -> None:
 
     later = time.time() + 10 * 86_400
     with mock.patch.object(type(lake.leases), "now", lambda _self: later):
-        work = Maintainer(lake, execute, run_id=THIRD, upkeep=Upkeep(), rules={})
+        work = Maintainer(lake, execute, run_id=THIRD, upkeep=Upkeep())
         report = work.maintain(["s3"], everything=True)
     assert not report.failed
 

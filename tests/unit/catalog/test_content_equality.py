@@ -12,7 +12,14 @@ from helpers.bench import on_branch
 
 from sparkwap.catalog import Candidate, PublishRefused
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.content_equality import between, same_rows, shares_no_files
+from sparkwap.catalog.content_equality import (
+    ROWS_SINCE,
+    SAME_ROWS_AS,
+    between,
+    rows_since,
+    same_rows,
+    shares_no_files,
+)
 from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate
 from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.publish.lake import Lake
@@ -71,6 +78,32 @@ def test_a_snapshot_that_is_no_ancestor_is_not_proven() -> None:
     assert not same_rows(document, None, 1)
     assert not same_rows(document, 1, None)
     assert same_rows(document, None, None)
+
+
+def test_a_snapshot_of_maintenance_names_those_with_the_same_rows() -> None:
+    named = {"operation": "replace", SAME_ROWS_AS: "2,1", "total-records": "1"}
+    document = table((3, 2, named))
+    # The snapshots between have expired.
+    assert same_rows(document, 1, 3) and same_rows(document, 2, 3)
+    assert not same_rows(document, 4, 3)
+    document = table((1, None, APPEND), (2, 1, APPEND), (3, 2, {**named, SAME_ROWS_AS: "2"}))
+    assert same_rows(document, 2, 3)
+    assert not same_rows(document, 1, 3)
+    assert not same_rows(table((1, None, APPEND), (3, 1, {**named, SAME_ROWS_AS: "x"})), 1, 3)
+
+
+def test_the_time_of_the_last_change_of_rows() -> None:
+    def at(number: int, parent: int | None, summary: dict[str, Any]) -> dict[str, Any]:
+        (entry,) = table((number, parent, summary))["snapshots"]
+        return {**entry, "timestamp-ms": number * 1000}
+
+    snapshots = [at(1, None, APPEND), at(2, 1, COMPACTION), at(3, 2, COMPACTION)]
+    assert rows_since({"snapshots": snapshots}, 3) == 1000
+    # Without the change itself, the oldest known state, or what maintenance has noted.
+    assert rows_since({"snapshots": snapshots[1:]}, 3) == 2000
+    noted = at(3, 2, {**COMPACTION, ROWS_SINCE: "900"})
+    assert rows_since({"snapshots": [noted]}, 3) == 900
+    assert rows_since({"snapshots": snapshots}, None) is None
 
 
 def test_a_whole_overwrite_shares_no_files() -> None:

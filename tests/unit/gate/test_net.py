@@ -9,6 +9,7 @@ from sparkwap.gate.net import (
     MAIN,
     NEW,
     REPLACED,
+    TAGS,
     MainChange,
     SentCommand,
     Writer,
@@ -54,6 +55,23 @@ class TestRowsWithAnId:
 
     def test_of_another_run_do_not_belong_to_it(self) -> None:
         assert by("insert into shop.prey values (1)", writers=(wrote(OTHER),)) == "others"
+        # A maintenance on the same server rewrites what this run only reads.
+        reads = "delete from shop.mine where id in (select id from shop.prey)"
+        assert by(reads, writers=(wrote(OTHER),)) == "others"
+        assert by(sent(reads, marked=False), writers=(wrote(OTHER),)) == "others"
+
+
+class TestReceipts:
+    WHAT = f"{TAGS}wap_pub_1a2b3c4d"
+
+    def test_that_are_gone_while_a_run_reads_the_table_are_not_its_work(self) -> None:
+        reads = "create table shop.mine as select * from shop.prey"
+        assert by(reads, what=self.WHAT) == "others"
+
+    def test_that_a_run_has_dropped_are(self) -> None:
+        assert by("alter table shop.prey drop tag wap_pub_1a2b3c4d", what=self.WHAT) == "run"
+        call = "call lake.system.expire_snapshots(table => 'shop.prey')"
+        assert by(call, what=self.WHAT) == "run"
 
 
 class TestRowsWithoutAnId:

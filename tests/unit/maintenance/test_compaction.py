@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.bench import RUN, on_branch, values
+from helpers.bench import BRANCH, RUN, on_branch, values
 
-from sparkwap.catalog import LedgerRows, PublishRefused
+from sparkwap.catalog import LedgerRows, PublishRefused, RollbackRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.branches import REWRITTEN_BY
 from sparkwap.catalog.content_equality import SAME_ROWS_AS, same_rows
+from sparkwap.catalog.read_dependencies import moved
 from sparkwap.core.errors import SparkwapError
-from sparkwap.gate.settings import Upkeep
-from sparkwap.maintenance import maintainer
+from sparkwap.gate.settings import Limits, Upkeep
+from sparkwap.maintenance import file_references, maintainer
 from sparkwap.maintenance.maintainer import Maintainer, Report, lines
 from sparkwap.maintenance.rules import Rules
+from sparkwap.maintenance.sweeper import Sweeper
 
 pytestmark = pytest.mark.long
 
@@ -57,7 +62,7 @@ def rewriting(bench: Bench, meanwhile: Change = lambda table: None) -> Callable[
 
 
 def maintain(bench: Bench, meanwhile: Change = lambda table: None, **more: Any) -> Report:
-    rules = more.pop("rules", {})
+    rules = more.pop("rules", None)
     work = Maintainer(
         bench.lake,
         rewriting(bench, meanwhile),
@@ -214,13 +219,24 @@ def test_a_clone_with_a_change_is_work(many: Bench) -> None:
     assert "pr_1" in of_table(maintain(many)).choice.reason
 
 
-def test_work_that_has_no_file_of_main_does_not_count(many: Bench) -> None:
-    item = many.changed("t", 1, 2)  # overwrites all
-    many.lake.branches.open(NAME, "pr_2")  # was never written
-    report = maintain(many)
-    assert of_table(report).done.files == (8, 1)
-    many.publish(item)
-    assert many.read("t") == [1, 2]
+def test_a_branch_that_was_never_written_to_is_no_work(many: Bench) -> None:
+    many.lake.branches.open(NAME, "pr_2")
+    assert of_table(maintain(many)).done.files == (8, 1)
+
+
+def test_a_replacement_is_work(many: Bench) -> None:
+    many.new("t", 4)
+    assert "pr_1" in of_table(maintain(many)).choice.reason
+
+
+def test_a_branch_of_a_user_that_is_ahead_of_main_is_work(many: Bench) -> None:
+    table = many.lake.catalog.load_table(NAME)
+    table.manage_snapshots().create_branch(many.head(NAME, "main"), "theirs").commit()
+    assert of_table(maintain(many, explain=True)).choice.compact
+    many.write(NAME, 9, branch="theirs")
+    assert of_table(maintain(many)).choice.reason == "branch theirs is ahead of main"
+    many.write(NAME, 10, branch="main")
+    assert of_table(maintain(many)).done is not None
 
 
 def test_a_living_run_counts_whatever_it_has_written(many: Bench) -> None:
@@ -294,6 +310,170 @@ def test_old_history_is_removed(many: Bench, monkeypatch: pytest.MonkeyPatch) ->
     assert [row["snapshots"] for row in rows] == [8]
 
 
+DAYS = 86_400
+
+
+@pytest.fixture
+def later(many: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Let days pass by the catalog's clock."""
+    clock = many.lake.store.backend.clock
+
+    def pass_days(days: float) -> None:
+        monkeypatch.setattr(
+            many.lake.store.backend, "clock", lambda connection: clock(connection) + days * DAYS
+        )
+
+    return pass_days
+
+
+def publish(bench: Bench, number: int) -> Any:
+    """A publish of another run, that overwrites the table."""
+    run_id = f"{number:08d}-0000-4000-8000-000000000000"
+    opened = bench.lake.branches.open(NAME, BRANCH)
+    table = bench.lake.catalog.load_table(NAME)
+    table.overwrite(values(number), branch=BRANCH, snapshot_properties={"wap_run": run_id})
+    item = on_branch(NAME, opened.base, bench.head(NAME, BRANCH))
+    return bench.publish(item, run_id=run_id, tag=f"wap_pub_{number:08d}")
+
+
+def roll_back(bench: Bench, receipt: Any, *, force: bool = False) -> None:
+    bench.lake.publishing.rollback(
+        receipt.entries, run_id=RUN, publish_id=receipt.publish_id, force=force
+    )
+
+
+def sweep(bench: Bench) -> Any:
+    for path in bench.folder.rglob("*"):
+        if path.is_file() and path.suffix in (".parquet", ".avro", ".json"):
+            os.utime(path, (0, 0))
+    work = Sweeper(bench.lake, run_id=MAINTENANCE, limits=Limits(), retention_days=30)
+    return work.sweep()
+
+
+def test_the_state_before_a_compaction_stays_while_it_may_be_compared(
+    many: Bench, later: Callable[[float], None]
+) -> None:
+    base = many.head(NAME, "main")
+    (read,) = many.lake.read([NAME])
+    later(30)
+    maintain(many)
+    after = document(many)
+    assert same_rows(after, base, md.main_of(after))
+    assert moved(read, many.lake.store.backend.get(NAME), many.lake.store.load) is None
+    # However often it is compacted, and whatever has expired between.
+    many.write(NAME, 9, branch="main")
+    receipt = publish(many, 9)
+    for days in (60, 90, 120):
+        later(days)
+        maintain(many)
+    roll_back(many, receipt)
+    assert many.read("t") == [*ROWS, 9]
+
+
+def test_a_compaction_makes_no_source_fresh(many: Bench, later: Callable[[float], None]) -> None:
+    changed = many.lake.last_change(NAME)
+    later(30)
+    for days in (30, 60):
+        later(days)
+        maintain(many)
+    assert many.lake.last_change(NAME) == changed
+
+
+def test_a_forced_rollback_of_what_has_expired_is_refused(
+    many: Bench, later: Callable[[float], None]
+) -> None:
+    receipts = [publish(many, number) for number in range(10, 14)]
+    later(30)
+    maintain(many, upkeep=Upkeep(keep_publishes=1))
+    assert "wap_pub_00000011" not in md.refs_of(document(many))
+    assert sweep(many).found.count
+    later(0)
+    for drop in (False, True):
+        if drop:
+            many.lake.catalog.drop_table(NAME)
+        with pytest.raises(RollbackRefused, match=r"expired|files are deleted"):
+            roll_back(many, receipts[1], force=True)
+    roll_back(many, receipts[3], force=True)
+    assert many.read("t") == [12]
+    # The restored table names no file that is gone.
+    assert sweep(many).problems == []
+
+
+def test_a_sweep_goes_on_beside_a_dead_compaction_of_the_ledger(many: Bench) -> None:
+    many.lake.ledger.ensure_all()
+    run = {"run_id": RUN, "branch": "b", "outcome": "published"}
+    for _ in range(3):
+        many.lake.ledger.append(LedgerRows("runs", [run]))
+    many.lake.branches.clone(
+        ("wap_ledger", "runs"), "wap_ledger__wap_5a5a5a5a", {REWRITTEN_BY: "x"}
+    )
+    for _ in range(12):
+        many.lake.ledger.append(LedgerRows("runs", [run]))
+    assert [one.branch for one in many.lake.branches.all()] == []
+    assert file_references.reachable(many.lake)
+    assert sweep(many).problems == []
+    assert not many.lake.side_schemas()
+
+
+def test_the_receipt_of_the_present_rows_stays(many: Bench, later: Callable[[float], None]) -> None:
+    publish(many, 10)
+    maintain(many)
+    many.write(NAME, 11, branch="main")
+    publish(many, 12)
+    later(40)
+    maintain(many, upkeep=Upkeep(keep_publishes=1))
+    sweep(many)
+    assert "wap_pub_00000012" in md.refs_of(document(many))
+
+
+def test_a_build_takes_no_clone_of_a_maintenance_over(many: Bench) -> None:
+    many.lake.branches.clone(NAME, "s__pr_1", {REWRITTEN_BY: "x"})
+    many.lake.branches.clone(NAME, "s__pr_1")
+    many.lake.catalog.load_table(("s__pr_1", "t")).append(values(9))
+    assert "pr_1" in of_table(maintain(many)).choice.reason
+    assert 9 in many.read("t", schema="s__pr_1")
+
+
+def test_a_replay_keeps_the_history(many: Bench, later: Callable[[float], None]) -> None:
+    later(30)
+    holding = leasing.hold(many.lake.leases, run_id=RUN, branch="pr_9", command=leasing.REPLAY)
+    try:
+        assert of_table(maintain(many, explain=True)).outdated.snapshots == ()
+    finally:
+        holding.release()
+    assert of_table(maintain(many, explain=True)).outdated.snapshots
+
+
+def test_a_table_that_cannot_be_read_stops_no_other(many: Bench) -> None:
+    many.table("broken", 1, **{"write.wap.enabled": "true"})
+    row = many.lake.store.backend.get(("s", "broken"))
+    main = md.snapshot(many.lake.store.load(row.location), many.head(("s", "broken"), "main"))
+    Path(str((main or {})["manifest-list"]).removeprefix("file://")).unlink()
+    report = maintain(many)
+    assert of_table(report).done.files == (8, 1)
+    gone = many.table("gone", 1, **{"write.wap.enabled": "true"})
+    Path(many.state(gone).metadata_location.removeprefix("file://")).unlink()
+    assert maintain(many).failed == []
+
+
+def test_a_manifest_that_a_faster_writer_has_deleted_is_no_failure(many: Bench) -> None:
+    def faster(clone: Any) -> None:
+        many.write(NAME, 99, branch="main")
+        head = md.snapshot(document(many), md.main_of(document(many)) or 0) or {}
+        former = md.snapshot(document(many), head["parent-snapshot-id"]) or {}
+        Path(str(former["manifest-list"]).removeprefix("file://")).unlink()
+
+    report = maintain(many, faster)
+    assert not report.failed
+    assert "main of s.t was moved" in of_table(report).problem
+
+
+def test_only_the_tables_of_the_project(many: Bench) -> None:
+    many.table("theirs", 1, **{"write.wap.enabled": "true"})
+    report = maintain(many, explain=True, rules={NAME: Rules()})
+    assert {one.name for one in report.tables if not one.name.startswith("wap_ledger")} == {"s.t"}
+
+
 def test_only_the_wanted_tables(many: Bench) -> None:
     many.table("other", 1, **{"write.wap.enabled": "true"})
     many.table("foreign", 1)
@@ -322,7 +502,7 @@ def test_no_compaction_where_the_config_says_so(many: Bench) -> None:
 def test_the_allowance_is_a_share_of_the_time_of_runs(many: Bench) -> None:
     def work(**more: Any) -> Maintainer:
         upkeep = Upkeep(**more)
-        return Maintainer(many.lake, lambda s: [], run_id=RUN, upkeep=upkeep, rules={})
+        return Maintainer(many.lake, lambda s: [], run_id=RUN, upkeep=upkeep)
 
     now = datetime.fromtimestamp(many.lake.leases.now(), UTC)
     row = {"run_id": RUN, "started_at": now - timedelta(seconds=200), "ended_at": now}

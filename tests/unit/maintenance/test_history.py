@@ -54,32 +54,42 @@ def receipts(*numbers: int) -> dict[str, tuple[int, str]]:
 
 def test_old_snapshots_of_main_go() -> None:
     document = table({1: 30, 2: 20, 3: 8, 4: 2, 5: 1}, main=5)
-    assert found(document) == Outdated((), (1, 2, 3))
+    # The third was the state of `main` until two days ago.
+    assert found(document) == Outdated((), (1, 2))
+    # A state that `main` has gone back to was shown until it was left again.
+    log = [(1, 30), (2, 20), (1, 9), (4, 2), (5, 1)]
+    document["snapshot-log"] = [
+        {"snapshot-id": number, "timestamp-ms": NOW - age * DAY} for number, age in log
+    ]
+    assert found(document) == Outdated((), (2,))
     assert found(table({1: 30}, main=1)) == Outdated()
     assert found({**document, "properties": {"gc.enabled": "false"}}) == Outdated()
 
 
 def test_the_settings_of_the_table_count() -> None:
-    ages: dict[int, float] = {1: 30, 2: 20, 3: 8, 4: 2}
+    ages: dict[int, float] = {1: 40, 2: 30, 3: 20, 4: 8, 5: 2}
     longer = {"history.expire.max-snapshot-age-ms": str(25 * DAY)}
-    assert found(table(ages, main=4, properties=longer)).snapshots == (1,)
-    more = {"history.expire.min-snapshots-to-keep": "3"}
-    assert found(table(ages, main=4, properties=more)).snapshots == (1,)
-    of_main: dict[str, Any] = {"min-snapshots-to-keep": 4}
-    assert found(table(ages, main=4, **of_main)).snapshots == ()
+    assert found(table(ages, main=5)).snapshots == (1, 2, 3)
+    assert found(table(ages, main=5, properties=longer)).snapshots == (1,)
+    more = {"history.expire.min-snapshots-to-keep": "4"}
+    assert found(table(ages, main=5, properties=more)).snapshots == (1,)
+    of_main: dict[str, Any] = {"min-snapshots-to-keep": 5}
+    assert found(table(ages, main=5, **of_main)).snapshots == ()
     of_main = {"max-snapshot-age-ms": 90 * DAY}
-    assert found(table(ages, main=4, **of_main)).snapshots == ()
+    assert found(table(ages, main=5, **of_main)).snapshots == ()
+    wrong = {"history.expire.max-snapshot-age-ms": "7 days"}
+    assert found(table(ages, main=5, properties=wrong)) == Outdated()
 
 
 def test_tags_branches_and_the_history_of_branches_stay() -> None:
     document = table(
-        {1: 40, 2: 30, 3: 20, 4: 1},
-        {1: None, 2: 1, 3: 1, 4: 2},
-        main=4,
+        {1: 40, 2: 30, 3: 20, 4: 10, 5: 1},
+        {1: None, 2: 1, 3: 1, 4: 2, 5: 4},
+        main=5,
         refs={"theirs": (3, "branch")},
     )
     assert found(document).snapshots == (2,)
-    tagged = table({1: 30, 2: 20, 3: 1}, main=3, refs={"kept": (1, "tag")})
+    tagged = table({1: 30, 2: 20, 3: 10, 4: 1}, main=4, refs={"kept": (1, "tag")})
     assert found(tagged).snapshots == (2,)
 
 

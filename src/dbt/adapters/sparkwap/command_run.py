@@ -229,9 +229,8 @@ class CommandRun:
 
     def _hold(self, branch: str) -> lease.Holding:
         command = self.command
-        return lease.hold(
-            command.lake.leases, run_id=command.run_id, branch=branch, command=command.name
-        )
+        name = command.name if command.as_of is None else lease.REPLAY
+        return lease.hold(command.lake.leases, run_id=command.run_id, branch=branch, command=name)
 
     def start_log(self) -> None:
         """Start the structured log if the project enables it."""

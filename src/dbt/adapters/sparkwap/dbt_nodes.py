@@ -34,7 +34,7 @@ def tables(manifest: Any) -> set[tuple[str, str]]:
 
 
 def maintenance_rules(manifest: Any) -> dict[tuple[str, str], Rules]:
-    """Return table -> how it is maintained, from ``wap_maintain`` in the config or `meta`.
+    """Return how each table of a project is maintained: ``wap_maintain`` in its config or `meta`.
 
     Raises:
         ConfigError: A rule is not legal.
@@ -50,8 +50,7 @@ def maintenance_rules(manifest: Any) -> dict[tuple[str, str], Rules]:
         given = meta.get("wap_maintain")
         if str(node.resource_type) != "source":
             given = node.config.get("wap_maintain", given)
-        if given is not None:
-            found[name] = Rules.of(given, ".".join(name))
+        found[name] = Rules.of(given, ".".join(name))
     return found
 
 

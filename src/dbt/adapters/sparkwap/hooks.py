@@ -145,7 +145,7 @@ class RunHooks:
             lines = [f"sparkwap  {reused}"]
         if self._runs.alerts is not None:
             lines += self._runs.alerts.closed(closing, manifest, results)
-        lines += [*self._maintained(run), *self._swept(run)]
+        lines += [*self._maintained(run, closing), *self._swept(run)]
         return {"lines": lines, "failed": self._fail(closing, results)}
 
     def _closed(
@@ -205,9 +205,14 @@ class RunHooks:
 
         return end_of_run(self._command.lake, run.run_id, run.settings)
 
-    def _maintained(self, run: Run) -> list[str]:
-        """Maintain the tables after a run if the project enables it; never makes the run fail."""
-        if run.settings.upkeep.when == "never" or run.invocation.rebuild_of is not None:
+    def _maintained(self, run: Run, closing: RunEnd) -> list[str]:
+        """Maintain the project's tables after a publish if it enables it; never fails the run.
+
+        A run on a branch that the user has named may be that of a pull request, with other code.
+        """
+        settings = run.settings
+        publishes = closing.published and not closing.refused and settings.publish != "never"
+        if settings.upkeep.when == "never" or not publishes or settings.branch is not None:
             return []
         # Imported late, because it loads PyArrow, which most commands do not need.
         from sparkwap.maintenance.maintainer import end_of_run
@@ -217,7 +222,7 @@ class RunHooks:
                 self._command.lake,
                 self._command.connections.rows_of,
                 run.run_id,
-                run.settings.upkeep,
+                settings.upkeep,
                 lambda: maintenance_rules(self._command.dbt_manifest()),
             )
 

@@ -40,7 +40,7 @@ class Context:
         next_steps: Whether a summary lists the next commands.
         rolled_back: The publishes that a rollback has undone; filled by the rollback.
         execute: Sends a statement to Spark, and returns its rows.
-        rules: Returns table -> how it is maintained, by its config.
+        rules: Returns each table of the project -> how it is maintained, by its config.
     """
 
     lake: Lake

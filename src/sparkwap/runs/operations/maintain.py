@@ -21,8 +21,8 @@ class Maintain(Operation):
 
     name: ClassVar = "wap_maintain"
     tables: tuple[str, ...] = argument(
-        "the tables (schema.table) or schemas; by default, all that the gate has built, and the "
-        "ledger",
+        "the tables (schema.table) or schemas; by default, all that this project builds in this "
+        "target, and the ledger",
         default=(),
     )
     budget: int | None = argument(
