@@ -22,6 +22,9 @@ from sparkwap.core.names import short_run_id
 
 RENEW_SECONDS = 60.0
 
+MAINTENANCE = "wap_maintain"
+"""The command in the lease of a maintenance."""
+
 REPLAY = "replay"
 """The command in the lease of a run that reads former states of tables."""
 

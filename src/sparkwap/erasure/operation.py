@@ -21,6 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from sparkwap.catalog import Candidate, Identifier, LedgerRows, PublishRefused
+from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
 from sparkwap.core import names, next_command
@@ -37,6 +38,7 @@ from sparkwap.erasure.rewrite import Rewrite
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import NodeColumns
 from sparkwap.maintenance import expiry, file_references, live_manifests
+from sparkwap.maintenance.compaction import remove_leftovers
 from sparkwap.publish.lake import Lake
 
 _LOOKS = 4
@@ -113,6 +115,8 @@ class Erasure:
             return [*plan, *report.next_steps(request, found.blockers)]
         if found.blockers:
             raise ConfigError("\n".join([*plan, *report.next_steps(request, found.blockers)]))
+        remove_leftovers(self._lake)
+        self._require_no_maintenance("Nothing has changed")
         if not journal.report:
             journal.report = report.before(found)
         journal.write(path)
@@ -123,6 +127,15 @@ class Erasure:
         except Exception as error:
             raise SparkwapError(f"{error}\n{report.call_again(request)}") from error
         return [*plan, *self._prove(request, found, journal, path, forgotten)]
+
+    def _require_no_maintenance(self, state: str) -> None:
+        """Check that no maintenance rewrites files, since it may write the subject's rows again."""
+        for lease in leasing.living(self._lake.leases):
+            if lease.command == leasing.MAINTENANCE:
+                raise GateError(
+                    f"A maintenance is at work: {leasing.describe(lease, lives=True)}. {state}. "
+                    "Wait until it has ended."
+                )
 
     def _at(self, step: str) -> None:
         """Do nothing; called after each step, so that tests can interrupt there."""
@@ -234,6 +247,9 @@ class Erasure:
 
     def _forget(self, found: Found) -> list[expiry.Expired]:
         """Expire the tables that held the subject, and delete files to which nothing refers."""
+        self._require_no_maintenance(
+            "The erasure is published, but the maintenance may still write former rows"
+        )
         self._clean_ledger(found)
         reached = {place.identifier for place in found.places} | self._ledger_tables()
         touched = found.tables_with_files() | {r.identifier for r in found.rewrites}

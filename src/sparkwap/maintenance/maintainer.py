@@ -194,7 +194,10 @@ class Maintainer:
         """
         self._lake.ledger.ensure({"maintenance"})
         holding = leasing.hold(
-            self._lake.leases, run_id=self._lease_id, branch=self._branch, command="wap_maintain"
+            self._lake.leases,
+            run_id=self._lease_id,
+            branch=self._branch,
+            command=leasing.MAINTENANCE,
         )
         try:
             remove_leftovers(self._lake)

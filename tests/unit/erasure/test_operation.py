@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.people import PEOPLE, files
 
+from sparkwap.catalog import lease as leasing
+from sparkwap.catalog.branches import REWRITTEN_BY
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.erasure import Erase, NodeColumns, operation
 from sparkwap.erasure.operation import Erasure, ProofFailed
@@ -105,6 +108,38 @@ def test_an_erasure_without_other_writers(
     assert left(tmp_path, "anna.berg@") == []
     assert not any("anna" in sql or "42" in re.sub("[0-9a-f]{16,}", "", sql)
                    for sql in engine.statements)  # fmt: skip
+
+
+def test_no_erasure_beside_a_maintenance(
+    lake: Lake, erasure: Erasure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def maintaining() -> leasing.Holding:
+        return leasing.hold(
+            lake.leases, run_id=str(uuid.uuid4()), branch="wap_5a5a5a5a",
+            command=leasing.MAINTENANCE,
+        )  # fmt: skip
+
+    holding = maintaining()
+    with pytest.raises(SparkwapError, match=r"A maintenance is at work.*Nothing has changed"):
+        erasure.call(Erase.of(ASKED))
+    assert keys(lake) == [41, 42, 43]
+    holding.release()
+    begun: list[leasing.Holding] = []
+
+    def at(_: Any, now: str) -> None:
+        if now == "rewritten" and not begun:
+            begun.append(maintaining())
+
+    monkeypatch.setattr(operation.Erasure, "_at", at)
+    with pytest.raises(SparkwapError, match=r"may still write former rows.*again"):
+        erasure.call(Erase.of(ASKED))
+    begun[0].release()
+    # What a maintenance that died has left holds nothing.
+    lake.branches.clone(PEOPLE_TABLE, "s__wap_5a5a5a5a", {REWRITTEN_BY: "x"})
+    lines = erasure.call(Erase.of(ASKED))
+    assert any("none holds the subject" in line for line in lines)
+    assert left(tmp_path, "anna.berg@") == []
+    assert not lake.side_schemas()
 
 
 @pytest.mark.parametrize("known", [True, False])
