@@ -131,7 +131,7 @@ def test_no_erasure_beside_a_maintenance(
             begun.append(maintaining())
 
     monkeypatch.setattr(operation.Erasure, "_at", at)
-    with pytest.raises(SparkwapError, match=r"may still write former rows.*again"):
+    with pytest.raises(SparkwapError, match=r"(?s)may still write former rows.*again"):
         erasure.call(Erase.of(ASKED))
     begun[0].release()
     # What a maintenance that died has left holds nothing.
