@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import LedgerRows
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.content_equality import is_whole
 from sparkwap.catalog.file_plan import StateFiles
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import CatalogError, SparkwapError
-from sparkwap.core.names import LEDGER_SCHEMA, audit_branch, publish_tag
-from sparkwap.core.text import counted, first_line
+from sparkwap.core.names import LEDGER_SCHEMA, audit_branch
+from sparkwap.core.text import first_line
 from sparkwap.gate.settings import Upkeep
 from sparkwap.maintenance import choice as choosing
 from sparkwap.maintenance.choice import COSTS, HORIZON_DAYS, Choice, Fact
 from sparkwap.maintenance.compaction import (
-    Compacted,
     Compactor,
     Execute,
     NotMoved,
@@ -36,90 +31,20 @@ from sparkwap.maintenance.compaction import (
     remove_leftovers,
 )
 from sparkwap.maintenance.history import Outdated, outdated
+from sparkwap.maintenance.maintenance_report import Report, TableReport, lines
 from sparkwap.maintenance.rules import Rules
+from sparkwap.maintenance.table_use import (
+    TableUse,
+    cold_sequence,
+    overwritten_after,
+    table_use,
+)
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _FILE_SIZE = "write.target-file-size-bytes"
-_PUBLISHES_FOR_PACE = 10
-_SHOWN = 40
-
-
-@dataclass
-class TableReport:
-    """What a table has, and what was or would be done.
-
-    Attributes:
-        name: ``schema.name``.
-        files: Number of data files; None if its files were not read.
-        delete_files: Number of delete files.
-        bytes: The size of its data files.
-        readings: Readings in a day.
-        choice: The decision about its files.
-        done: What the compaction did; None if there was none.
-        seconds: How long that took.
-        outdated: The parts of its history that are no longer needed.
-        problem: Why something was not done, in words.
-    """
-
-    name: str
-    files: int | None = None
-    delete_files: int = 0
-    bytes: int = 0
-    readings: float = 0.0
-    choice: Choice | None = None
-    done: Compacted | None = None
-    seconds: float = 0.0
-    outdated: Outdated = field(default_factory=Outdated)
-    problem: str | None = None
-
-
-@dataclass
-class Report:
-    """The result, or the preview, of a maintenance.
-
-    Attributes:
-        tables: The tables, those first that gain most.
-        budget: Seconds for compactions; None for no limit.
-        done: False for a preview, which changes nothing.
-        failed: Errors that are not a writer who was faster.
-    """
-
-    tables: list[TableReport]
-    budget: float | None
-    done: bool
-    failed: list[str] = field(default_factory=list)
-
-    @property
-    def anything(self) -> bool:
-        """Whether something was done, or would be."""
-        return any(
-            (one.done if self.done else one.choice and one.choice.compact)
-            or one.outdated.snapshots
-            or one.outdated.tags
-            for one in self.tables
-        )
-
-
-@dataclass(frozen=True)
-class _Ledger:
-    """What the ledger knows about tables, by ``schema.name``.
-
-    Attributes:
-        readings: Readings in a day.
-        paces: Days between two publishes.
-        slower: How much longer compactions took than expected.
-        waited: Days since a compaction first did not fit the budget.
-        bases: Receipt -> the snapshots that a rollback needs.
-    """
-
-    readings: Mapping[str, float]
-    paces: Mapping[str, float]
-    slower: Mapping[str, float]
-    waited: Mapping[str, float]
-    bases: Mapping[str, Mapping[str, Collection[int]]]
 
 
 class Maintainer:
@@ -151,7 +76,7 @@ class Maintainer:
         self._branch = audit_branch(self._lease_id, None)
         self._upkeep = upkeep
         self._rules = rules
-        self._known: _Ledger | None = None
+        self._known: TableUse | None = None
 
     def look(
         self, tables: Collection[str] = (), budget: float | None = None, *, everything: bool = False
@@ -167,7 +92,7 @@ class Maintainer:
             CatalogError: Metadata cannot be read.
         """
         now = self._now()
-        known = self._known = self._ledger(now)
+        known = self._known = table_use(self._lake, now)
         rows = self._tables(tables)
         cores = self._cores() if rows else 1
         reports = self._lake.store.map(
@@ -285,7 +210,7 @@ class Maintainer:
         return max(1, len(self._execute(query)))
 
     def _guarded(
-        self, row: Pointer, known: _Ledger, now: datetime, cores: int, everything: bool
+        self, row: Pointer, known: TableUse, now: datetime, cores: int, everything: bool
     ) -> tuple[TableReport, Fact]:
         """Like `_report`; a table that cannot be read does not stop the others."""
         try:
@@ -295,7 +220,7 @@ class Maintainer:
             return TableReport(name, problem=reason), Fact(name, None, reason=reason)
 
     def _report(
-        self, row: Pointer, known: _Ledger, now: datetime, cores: int, everything: bool
+        self, row: Pointer, known: TableUse, now: datetime, cores: int, everything: bool
     ) -> tuple[TableReport, Fact]:
         name = ".".join(row.identifier)
         document = self._lake.store.load(row.location)
@@ -333,7 +258,7 @@ class Maintainer:
             target,
             rules,
             manifests=manifests,
-            cold=_cold(document, now),
+            cold=cold_sequence(document, now),
             everything=everything,
         )
         return found, Fact(
@@ -346,7 +271,7 @@ class Maintainer:
         )
 
     def _outdated(
-        self, identifier: Identifier, document: md.Document, known: _Ledger, now: datetime
+        self, identifier: Identifier, document: md.Document, known: TableUse, now: datetime
     ) -> Outdated:
         rules = self._rules_of(identifier)
         keep_days = rules.keep_days or self._upkeep.keep_days
@@ -360,28 +285,6 @@ class Maintainer:
             keep_ms=keep_days * _DAY_MS,
             keep_publishes=rules.keep_publishes or self._upkeep.keep_publishes,
             bases=known.bases.get(".".join(identifier), {}),
-        )
-
-    def _ledger(self, now: datetime) -> _Ledger:
-        ledger, since = self._lake.ledger, now - timedelta(days=HORIZON_DAYS)
-        nodes, tests = ledger.recent("nodes", since), ledger.recent("tests", since)
-        publishes = ledger.publishes()
-        bases: dict[str, dict[str, set[int]]] = {}
-        times: dict[str, list[datetime]] = {}
-        for publish in publishes:
-            for entry in publish.entries:
-                name = ".".join(entry.identifier)
-                times.setdefault(name, []).append(publish.published_at)
-                if entry.base is not None:
-                    tags = bases.setdefault(name, {})
-                    tags.setdefault(publish_tag(publish.run_id), set()).add(entry.base)
-        rows = ledger.recent("maintenance", now - timedelta(days=90))
-        return _Ledger(
-            readings_by_table(nodes, tests, now),
-            {name: _pace(found) for name, found in times.items() if len(found) > 1},
-            slower(rows),
-            waited(rows, now),
-            bases,
         )
 
     # -- work ------------------------------------------------------------------------------------
@@ -516,184 +419,6 @@ def end_of_run(
     return lines(report, short=True) if report.anything or report.failed else []
 
 
-# -- from the ledger -----------------------------------------------------------------------------
-
-
-def readings_by_table(
-    nodes: Iterable[Mapping[str, Any]], tests: Iterable[Mapping[str, Any]], now: datetime
-) -> dict[str, float]:
-    """Return the readings of each table in a day, by the builds and tests of the horizon. Pure.
-
-    A build reads the tables of its parents and those that it has read from `main`. Tests that a
-    shared statement has answered are one reading of each of their tables.
-
-    Args:
-        nodes: Rows of the ledger's ``nodes``.
-        tests: Rows of ``tests``.
-        now: The end of the horizon.
-    """
-    nodes = list(nodes)
-    table_of = {row["node_id"]: f"{row['schema']}.{row['name']}" for row in nodes}
-    found: Counter[str] = Counter()
-    first = now
-    for row in nodes:
-        if row["status"] != "built":
-            continue
-        first = min(first, row["built_at"])
-        read = {table_of[one] for one in row["parents"] or () if one in table_of}
-        found.update(read | set(dict(row["reads"] or ())))
-    shared = set()
-    for row in tests:
-        read = {table_of[one] for one in dict(row["audited"] or ()) if one in table_of}
-        read |= set(dict(row["reads"] or ()))
-        first = min(first, row["executed_at"])
-        if row["answered"] == "alone":
-            found.update(read)
-        else:
-            shared |= {(row["run_id"], one) for one in read}
-    found.update(one for _, one in shared)
-    days = min(HORIZON_DAYS, max(1.0, (now - first).total_seconds() / 86400))
-    return {name: count / days for name, count in found.items()}
-
-
-def slower(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return by which factor compactions took longer than expected; that of all as ``""``. Pure."""
-    factors: dict[str, list[float]] = {}
-    for row in rows:
-        if row["outcome"] == "done" and row["expected_seconds"] and row["seconds"]:
-            factor = min(20.0, max(0.1, row["seconds"] / row["expected_seconds"]))
-            for name in ("", f"{row['schema']}.{row['name']}"):
-                factors.setdefault(name, []).append(factor)
-    return {name: median(found[-5:]) for name, found in factors.items()}
-
-
-def waited(rows: Iterable[Mapping[str, Any]], now: datetime) -> dict[str, float]:
-    """Return for how many days the compaction of a table has not fitted the budget. Pure."""
-    since: dict[str, datetime] = {}
-    for row in sorted(rows, key=lambda one: one["at"]):
-        name = f"{row['schema']}.{row['name']}"
-        if row["outcome"] == "waits":
-            since.setdefault(name, row["at"])
-        elif row["action"] == "compact":
-            since.pop(name, None)
-    return {name: (now - at).total_seconds() / 86400 for name, at in since.items()}
-
-
-def _pace(times: Sequence[datetime]) -> float:
-    """Return the mean days between the latest of some times, which are newest first."""
-    latest = times[:_PUBLISHES_FOR_PACE]
-    return (latest[0] - latest[-1]).total_seconds() / 86400 / (len(latest) - 1)
-
-
-def overwritten_after(document: md.Document, pace: float | None) -> float | None:
-    """Return the days until the next overwrite of a table that each change replaces; else None.
-
-    Pure.
-
-    Args:
-        document: The table's metadata.
-        pace: The days between its publishes, for a table that each of them replaces by a new one.
-    """
-    changes = [
-        one
-        for one in md.ancestors(document, md.main_of(document))
-        if (one.get("summary") or {}).get("operation") != "replace"
-    ][:_PUBLISHES_FOR_PACE]
-    if not all(map(is_whole, changes[:3])):
-        return None
-    times = [datetime.fromtimestamp(one["timestamp-ms"] / 1000, UTC) for one in changes]
-    return _pace(times) if len(times) > 1 else pace
-
-
-def _cold(document: md.Document, now: datetime) -> int:
-    """Return the highest sequence number that is older than a day; -1 if none is known."""
-    before = int(now.timestamp() * 1000) - _DAY_MS
-    numbers = [
-        int(one.get("sequence-number") or 0)
-        for one in md.ancestors(document, md.main_of(document))
-        if int(one["timestamp-ms"]) < before
-    ]
-    return max(numbers, default=-1)
-
-
 def _identifier(name: str) -> Identifier:
     schema, _, table = name.partition(".")
     return schema, table
-
-
-# -- the report as text --------------------------------------------------------------------------
-
-
-def lines(report: Report, *, short: bool = False) -> list[str]:
-    """Return a report as lines of text.
-
-    Args:
-        report: The report.
-        short: Leave out the tables with which nothing was done.
-    """
-    found: list[str] = []
-    idle = 0
-    for one in report.tables:
-        text = _table_lines(one, report.done)
-        if text is None or (short and not text[1]):
-            idle += 1
-        else:
-            found += text[0]
-    head = "Maintained:" if report.done else "A maintenance would do this (nothing has changed):"
-    if not found:
-        return ["There is nothing to maintain."]
-    more = len(found) - _SHOWN
-    if short and more > 0:
-        found = [*found[:_SHOWN], f"  and {more:,} more lines"]
-    rest = [f"  {counted(idle, 'other table')} {'need' if idle != 1 else 'needs'} nothing"]
-    failed = [f"  failed   {problem}" for problem in report.failed]
-    return [head, *found, *(rest if idle and not short else []), *failed]
-
-
-def _table_lines(one: TableReport, done: bool) -> tuple[list[str], bool] | None:
-    """Return the lines of a table, and whether something is done; None if there is nothing."""
-    chosen, steps, acts = one.choice, list[str](), False
-    if one.done is not None:
-        before, after = one.done.files, one.done.delete_files
-        steps.append(
-            f"compacted {counted(before[0], 'file')} into {before[1]:,}"
-            + (f", {counted(after[0], 'delete file')} into {after[1]:,}" if after[0] else "")
-            + f" in {one.seconds:.1f} s"
-        )
-        acts = True
-    elif one.problem is not None and (done or (chosen and chosen.fact.work)):
-        steps.append(f"not compacted: {one.problem}")
-    elif chosen is not None and chosen.fact.work is not None:
-        steps.append(_words(chosen))
-        acts = chosen.compact
-    if one.outdated.snapshots or one.outdated.tags:
-        parts = []
-        if one.outdated.snapshots:
-            parts.append(counted(len(one.outdated.snapshots), "old snapshot"))
-        if one.outdated.tags:
-            parts.append(counted(len(one.outdated.tags), "receipt"))
-        steps.append(f"{'removed' if done else 'remove'} {' and '.join(parts)}")
-        acts = True
-    if not steps:
-        return None
-    files = "" if one.files is None else counted(one.files, "file")
-    deletes = f", {counted(one.delete_files, 'delete file')}" if one.delete_files else ""
-    size = f"{one.bytes / 1e6:,.1f} MB"
-    head = f"  {one.name}   {files}{deletes}, {size}, read {one.readings:,.0f} times a day"
-    return [head, *(f"    {step}" for step in steps)], acts
-
-
-def _words(chosen: Choice) -> str:
-    work, fact = chosen.fact.work, chosen.fact
-    assert work is not None
-    if not chosen.compact:
-        return f"not compacted: {chosen.reason}"
-    what = f"compact {counted(work.files, 'file')} into {work.into:,}" if work.files else ""
-    if work.manifests:
-        manifests = f"rewrite {counted(work.manifests, 'manifest')}"
-        what = f"{what}, {manifests}" if what else manifests
-    part = f" ({chosen.reason})" if chosen.reason else ""
-    return (
-        f"{what}{part}: about {fact.seconds:.1f} s, saves {work.saved:.2f} s for each reading, "
-        f"{fact.score:,.1f} s for each second of work"
-    )

@@ -22,7 +22,8 @@ from sparkwap.catalog.read_dependencies import moved
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.settings import Limits, Upkeep
 from sparkwap.maintenance import file_references, maintainer
-from sparkwap.maintenance.maintainer import Maintainer, Report, lines
+from sparkwap.maintenance.maintainer import Maintainer
+from sparkwap.maintenance.maintenance_report import Report, lines
 from sparkwap.maintenance.rules import Rules
 from sparkwap.maintenance.sweeper import Sweeper
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkwap.catalog.file_plan import DataFile, DeleteFile, StateFiles
-from sparkwap.maintenance import maintainer
+from sparkwap.maintenance import table_use
 from sparkwap.maintenance.choice import Compaction
 from sparkwap.maintenance.compaction import same_by_files, statements
 from sparkwap.maintenance.rules import Rules
@@ -108,10 +108,10 @@ def test_readings_of_the_ledger() -> None:
         {**test, "answered": "shared"},
         {**test, "answered": "incremental", "reads": {"raw.x": "token"}},
     ]
-    found = maintainer.readings_by_table(nodes, tests, now)
+    found = table_use.readings_by_table(nodes, tests, now)
     # Two builds, a test alone, and one shared statement.
     assert found == {"s.a": 2.0, "s.b": 0.5, "raw.x": 1.0}
-    assert maintainer.readings_by_table([], [], now) == {}
+    assert table_use.readings_by_table([], [], now) == {}
 
 
 def test_a_table_that_each_change_replaces() -> None:
@@ -131,7 +131,7 @@ def test_a_table_that_each_change_replaces() -> None:
         ]
         return {"current-snapshot-id": len(whole), "snapshots": entries}
 
-    after = maintainer.overwritten_after
+    after = table_use.overwritten_after
     assert after(table(True, True, True), None) == 0.25
     assert after(table(False, True, True, True), None) == 0.25
     assert after(table(True, True, False), 1.0) is None
@@ -153,5 +153,5 @@ def test_how_long_earlier_compactions_took_and_waited() -> None:
         row("a", 5, "waits"), row("a", 4, "done"), row("a", 3, "waits"), row("b", 2, "done", 8.0),
         row("c", 1, "dropped", 90.0),
     ]  # fmt: skip
-    assert maintainer.waited(rows, now) == {"s.a": 3.0}
-    assert maintainer.slower(rows) == {"": 3.0, "s.a": 2.0, "s.b": 4.0}
+    assert table_use.waited(rows, now) == {"s.a": 3.0}
+    assert table_use.slower(rows) == {"": 3.0, "s.a": 2.0, "s.b": 4.0}

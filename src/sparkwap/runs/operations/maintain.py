@@ -39,11 +39,12 @@ class Maintain(Operation):
 
     def operate(self, gate: Context) -> Iterable[str]:
         # Imported here, because it imports PyArrow: half a second that not every command needs.
-        from sparkwap.maintenance import maintainer
+        from sparkwap.maintenance.maintainer import Maintainer
+        from sparkwap.maintenance.maintenance_report import lines
 
         if gate.execute is None:
             raise self.refused("there is no session of Spark")
-        work = maintainer.Maintainer(
+        work = Maintainer(
             gate.lake,
             gate.execute,
             run_id=gate.run_id,
@@ -52,7 +53,7 @@ class Maintain(Operation):
         )
         how = work.look if self.explain else work.maintain
         report = how(self.tables, self.budget, everything=self.everything)
-        lines = maintainer.lines(report)
+        found = lines(report)
         if report.failed:
-            raise NotMaintained("\n".join(lines))
-        return lines
+            raise NotMaintained("\n".join(found))
+        return found

@@ -1,0 +1,143 @@
+"""What a maintenance has done or would do, as objects and as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sparkwap.core.text import counted
+from sparkwap.maintenance.choice import Choice
+from sparkwap.maintenance.compaction import Compacted
+from sparkwap.maintenance.history import Outdated
+
+_SHOWN = 40
+
+
+@dataclass
+class TableReport:
+    """What a table has, and what was or would be done.
+
+    Attributes:
+        name: ``schema.name``.
+        files: Number of data files; None if its files were not read.
+        delete_files: Number of delete files.
+        bytes: The size of its data files.
+        readings: Readings in a day.
+        choice: The decision about its files.
+        done: What the compaction did; None if there was none.
+        seconds: How long that took.
+        outdated: The parts of its history that are no longer needed.
+        problem: Why something was not done, in words.
+    """
+
+    name: str
+    files: int | None = None
+    delete_files: int = 0
+    bytes: int = 0
+    readings: float = 0.0
+    choice: Choice | None = None
+    done: Compacted | None = None
+    seconds: float = 0.0
+    outdated: Outdated = field(default_factory=Outdated)
+    problem: str | None = None
+
+
+@dataclass
+class Report:
+    """The result, or the preview, of a maintenance.
+
+    Attributes:
+        tables: The tables, those first that gain most.
+        budget: Seconds for compactions; None for no limit.
+        done: False for a preview, which changes nothing.
+        failed: Errors that are not a writer who was faster.
+    """
+
+    tables: list[TableReport]
+    budget: float | None
+    done: bool
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def anything(self) -> bool:
+        """Whether something was done, or would be."""
+        return any(
+            (one.done if self.done else one.choice and one.choice.compact)
+            or one.outdated.snapshots
+            or one.outdated.tags
+            for one in self.tables
+        )
+
+
+def lines(report: Report, *, short: bool = False) -> list[str]:
+    """Return a report as lines of text.
+
+    Args:
+        report: The report.
+        short: Leave out the tables with which nothing was done.
+    """
+    found: list[str] = []
+    idle = 0
+    for one in report.tables:
+        text = _table_lines(one, report.done)
+        if text is None or (short and not text[1]):
+            idle += 1
+        else:
+            found += text[0]
+    head = "Maintained:" if report.done else "A maintenance would do this (nothing has changed):"
+    if not found:
+        return ["There is nothing to maintain."]
+    more = len(found) - _SHOWN
+    if short and more > 0:
+        found = [*found[:_SHOWN], f"  and {more:,} more lines"]
+    rest = [f"  {counted(idle, 'other table')} {'need' if idle != 1 else 'needs'} nothing"]
+    failed = [f"  failed   {problem}" for problem in report.failed]
+    return [head, *found, *(rest if idle and not short else []), *failed]
+
+
+def _table_lines(one: TableReport, done: bool) -> tuple[list[str], bool] | None:
+    """Return the lines of a table, and whether something is done; None if there is nothing."""
+    chosen, steps, acts = one.choice, list[str](), False
+    if one.done is not None:
+        before, after = one.done.files, one.done.delete_files
+        steps.append(
+            f"compacted {counted(before[0], 'file')} into {before[1]:,}"
+            + (f", {counted(after[0], 'delete file')} into {after[1]:,}" if after[0] else "")
+            + f" in {one.seconds:.1f} s"
+        )
+        acts = True
+    elif one.problem is not None and (done or (chosen and chosen.fact.work)):
+        steps.append(f"not compacted: {one.problem}")
+    elif chosen is not None and chosen.fact.work is not None:
+        steps.append(_words(chosen))
+        acts = chosen.compact
+    if one.outdated.snapshots or one.outdated.tags:
+        parts = []
+        if one.outdated.snapshots:
+            parts.append(counted(len(one.outdated.snapshots), "old snapshot"))
+        if one.outdated.tags:
+            parts.append(counted(len(one.outdated.tags), "receipt"))
+        steps.append(f"{'removed' if done else 'remove'} {' and '.join(parts)}")
+        acts = True
+    if not steps:
+        return None
+    files = "" if one.files is None else counted(one.files, "file")
+    deletes = f", {counted(one.delete_files, 'delete file')}" if one.delete_files else ""
+    size = f"{one.bytes / 1e6:,.1f} MB"
+    head = f"  {one.name}   {files}{deletes}, {size}, read {one.readings:,.0f} times a day"
+    return [head, *(f"    {step}" for step in steps)], acts
+
+
+def _words(chosen: Choice) -> str:
+    work, fact = chosen.fact.work, chosen.fact
+    assert work is not None
+    if not chosen.compact:
+        return f"not compacted: {chosen.reason}"
+    what = f"compact {counted(work.files, 'file')} into {work.into:,}" if work.files else ""
+    if work.manifests:
+        manifests = f"rewrite {counted(work.manifests, 'manifest')}"
+        what = f"{what}, {manifests}" if what else manifests
+    part = f" ({chosen.reason})" if chosen.reason else ""
+    return (
+        f"{what}{part}: about {fact.seconds:.1f} s, saves {work.saved:.2f} s for each reading, "
+        f"{fact.score:,.1f} s for each second of work"
+    )
