@@ -15,14 +15,12 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import machine, serving, spread
-from pyhive import hive
+from harness import Session, machine, serving, spread
 
 from sparkwap.diff import Differ, TableDiff
 from sparkwap.publish.lake import Lake
@@ -32,7 +30,6 @@ BRANCH = "pr_1"
 GOAL = 0.3
 COLUMNS = ("name", "amount", "city", "day", "note")
 FILES = 20
-NO_CACHE = {"set:hiveconf:spark.sql.catalog.lake.cache-enabled": "false"}
 MERGE_ON_READ = "tblproperties ('write.update.mode'='merge-on-read', 'format-version'='{version}')"
 
 ROWS = """
@@ -50,19 +47,6 @@ SCENARIOS = {
     "positions": ("all over, position deletes", MERGE_ON_READ.format(version=2), "id % 100 = 7"),
     "scattered": ("all over, copy-on-write", "", "id % 100 = 7"),
 }
-
-
-class Session:
-    """A Thrift session."""
-
-    def __init__(self, port: int) -> None:
-        self._connection = hive.connect("127.0.0.1", port, auth="NONE", configuration=NO_CACHE)
-
-    def sql(self, statement: str) -> Sequence[Sequence[Any]]:
-        """The rows of a statement."""
-        with closing(self._connection.cursor()) as cursor:
-            cursor.execute(statement)
-            return cursor.fetchall() if cursor.description else []
 
 
 class Bench:

@@ -9,12 +9,33 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
+
+from pyhive import hive
 
 from sparkwap.server import Endpoint, ServerConfig, ensure, stop
 
 MEMORY = "4g"
+NO_CACHE = {"set:hiveconf:spark.sql.catalog.lake.cache-enabled": "false"}
+
+
+class Session:
+    """A Thrift session that reads the present state of tables.
+
+    Args:
+        port: The server's port.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._connection = hive.connect("127.0.0.1", port, auth="NONE", configuration=NO_CACHE)
+
+    def sql(self, statement: str) -> Sequence[Sequence[Any]]:
+        """Return the rows of a statement."""
+        with closing(self._connection.cursor()) as cursor:
+            cursor.execute(statement)
+            return cursor.fetchall() if cursor.description else []
 
 
 @contextmanager

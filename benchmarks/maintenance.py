@@ -17,12 +17,9 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from typing import Any
+from collections.abc import Callable
 
-from harness import machine, serving, spread
-from pyhive import hive
+from harness import Session, machine, serving, spread
 
 from sparkwap.gate.settings import Upkeep
 from sparkwap.maintenance.choice import target_size
@@ -31,7 +28,6 @@ from sparkwap.maintenance.rules import Rules
 from sparkwap.publish.lake import Lake
 from sparkwap.server import catalog_properties
 
-NO_CACHE = {"set:hiveconf:spark.sql.catalog.lake.cache-enabled": "false"}
 MERGE_ON_READ = {f"write.{what}.mode": "merge-on-read" for what in ("delete", "update", "merge")}
 SCHEMA, PLAIN = "kept", "plain"
 READINGS = 500  # a day
@@ -77,19 +73,6 @@ KINDS: dict[str, tuple[Callable[[int, int], str], dict[str, str]]] = {
     "whole overwrites": (overwrite, {}),
     "deletes": (append_or_delete, MERGE_ON_READ),
 }
-
-
-class Session:
-    """A Thrift session."""
-
-    def __init__(self, port: int) -> None:
-        self._connection = hive.connect("127.0.0.1", port, auth="NONE", configuration=NO_CACHE)
-
-    def sql(self, statement: str) -> Sequence[Sequence[Any]]:
-        """The rows of a statement."""
-        with closing(self._connection.cursor()) as cursor:
-            cursor.execute(statement)
-            return cursor.fetchall() if cursor.description else []
 
 
 def main() -> None:

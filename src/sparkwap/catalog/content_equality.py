@@ -55,7 +55,13 @@ def same_rows(document: md.Document, old: int | None, new: int | None) -> bool:
 
 
 def same_rows_as(snapshot: md.Document | None) -> tuple[int, ...]:
-    """Return the earlier snapshots that a snapshot says to have the rows of, newest first."""
+    """Return the earlier snapshots that a snapshot says to have the rows of, newest first.
+
+    Only a snapshot of a rewrite can say so: a statement may set any entry of its summary, but not
+    the operation.
+    """
+    if ((snapshot or {}).get("summary") or {}).get("operation") != "replace":
+        return ()
     text = str(((snapshot or {}).get("summary") or {}).get(SAME_ROWS_AS, ""))
     return tuple(int(one) for one in text.split(",") if one.isdecimal())
 
@@ -67,11 +73,13 @@ def rows_since(document: md.Document, snapshot_id: int | None) -> int | None:
     """
     snapshot = md.snapshot(document, snapshot_id) if snapshot_id is not None else None
     while snapshot is not None:
+        before = md.snapshot(document, snapshot.get("parent-snapshot-id") or -1)
+        if (snapshot.get("summary") or {}).get("operation") != "replace":
+            return int(snapshot["timestamp-ms"])
         noted = md.count(snapshot, ROWS_SINCE)
         if noted is not None:
             return noted
-        before = md.snapshot(document, snapshot.get("parent-snapshot-id") or -1)
-        if before is None or (snapshot.get("summary") or {}).get("operation") != "replace":
+        if before is None:
             return int(snapshot["timestamp-ms"])
         snapshot = before
     return None

@@ -76,6 +76,7 @@ class Writer:
         app_id: The Spark application that wrote it; None for other engines.
         at_ms: The time of the write.
         published: Whether a publish brought it, by its receipt and the ledger.
+        maintained: Whether a maintenance has rewritten files without changing rows.
     """
 
     snapshot_id: int
@@ -83,6 +84,7 @@ class Writer:
     app_id: str | None
     at_ms: int
     published: bool = False
+    maintained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +263,7 @@ def _wrote(
     identifier: Identifier,
 ) -> tuple[str, str | None] | None:
     """Return the evidence that this run wrote a snapshot, and the node; None without evidence."""
-    if writer.published or writer.run_id not in (None, run_id):
-        # Another run, or a maintenance, may use the same Spark application.
+    if writer.published or (writer.maintained and writer.run_id != run_id):
         return None
     at_work = [command for command in able if _at_work(command, (writer.at_ms,))]
     node = _nearest(at_work, identifier).node if at_work else None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.content_equality import same_rows_as
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.planning import Differs, snapshot_words
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
@@ -234,6 +235,7 @@ class Watch:
                     summary.get("app-id") or summary.get("spark.app.id"),
                     int(one["timestamp-ms"]),
                     published,
+                    maintained=one.get("parent-snapshot-id") in same_rows_as(one),
                 )
             )
         return tuple(found)

@@ -203,3 +203,17 @@ def test_rows_are_compared_where_deletes_cannot_be_counted_by_file(
     assert report.failed == []
     assert main(reader, project, f"evolved_{version}")["total-data-files"] == "1"
     assert spark.rows(query) == before
+
+
+def test_a_run_maintains_its_tables_at_its_end(project: Project, reader: Reader) -> None:
+    before = rows(reader, project)["events"]
+    given = {"wap_maintain": "end_of_run", "wap_maintain_budget": 60}
+    held = project.dbt("run", "--select", "events", **given).succeeded()
+    assert "Maintained:" not in held.text
+    built = project.dbt("build", **given).succeeded()
+    assert "Maintained:" in built.text
+    assert f"{project.schema}.events" in built.text.partition("Maintained:")[2]
+    summary = main(reader, project, "events")
+    assert (summary["total-data-files"], summary["wap_run"]) == ("1", built.run_id)
+    assert rows(reader, project)["events"] == before
+    assert not beside(reader, project)

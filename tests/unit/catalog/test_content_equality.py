@@ -86,6 +86,9 @@ def test_a_snapshot_of_maintenance_names_those_with_the_same_rows() -> None:
     # The snapshots between have expired.
     assert same_rows(document, 1, 3) and same_rows(document, 2, 3)
     assert not same_rows(document, 4, 3)
+    # A statement can set entries of the summary, but not the operation.
+    forged = {**named, "operation": "append"}
+    assert not same_rows(table((2, None, APPEND), (3, 2, forged)), 2, 3)
     document = table((1, None, APPEND), (2, 1, APPEND), (3, 2, {**named, SAME_ROWS_AS: "2"}))
     assert same_rows(document, 2, 3)
     assert not same_rows(document, 1, 3)

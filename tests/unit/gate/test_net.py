@@ -55,10 +55,16 @@ class TestRowsWithAnId:
 
     def test_of_another_run_do_not_belong_to_it(self) -> None:
         assert by("insert into shop.prey values (1)", writers=(wrote(OTHER),)) == "others"
-        # A maintenance on the same server rewrites what this run only reads.
+        # Unless a session could have set another id.
+        insert = "insert into shop.prey.branch_main values (1)"
+        assert by(sent(insert, marked=False), writers=(wrote(OTHER),)) == "run"
+
+    def test_of_a_maintenance_do_not_belong_to_it(self) -> None:
+        # On the same server, it rewrites what this run only reads.
         reads = "delete from shop.mine where id in (select id from shop.prey)"
-        assert by(reads, writers=(wrote(OTHER),)) == "others"
-        assert by(sent(reads, marked=False), writers=(wrote(OTHER),)) == "others"
+        for marked in (True, False):
+            command = sent(reads, marked=marked)
+            assert by(command, writers=(wrote(OTHER, maintained=True),)) == "others"
 
 
 class TestReceipts:
