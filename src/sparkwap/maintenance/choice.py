@@ -157,11 +157,7 @@ def compaction(
     rewritten = [one for files in by_group.values() for one in files]
     if not rewritten and not few:
         return None
-    into = sum(
-        math.ceil(deletes.live_bytes(files) / target)
-        for files in by_group.values()
-        if deletes.live_bytes(files)
-    )
+    into = sum(math.ceil(deletes.live_bytes(files) / target) for files in by_group.values())
     gone = {one for file in rewritten for one in deletes.of(file)}
     return Compaction(
         below,

@@ -125,10 +125,11 @@ def _thinned(
     document: md.Document, snapshots: Mapping[int, md.Document], since: int, keep: int
 ) -> set[str]:
     """Return the receipts that go: older ones, but for the last of each day."""
+    refs, main = md.refs_of(document), md.main_of(document)
     receipts = sorted(
         (
             (int(snapshots[ref.snapshot_id]["timestamp-ms"]), name)
-            for name, ref in md.refs_of(document).items()
+            for name, ref in refs.items()
             if ref.type == "tag" and is_publish_tag(name) and ref.snapshot_id in snapshots
         ),
         reverse=True,
@@ -137,8 +138,7 @@ def _thinned(
     gone = set()
     for at, name in receipts[keep:]:
         day = datetime.fromtimestamp(at / 1000, UTC).date()
-        shown = same_rows(document, md.refs_of(document)[name].snapshot_id, md.main_of(document))
-        if at < since and day in days and not shown:
+        if at < since and day in days and not same_rows(document, refs[name].snapshot_id, main):
             gone.add(name)
         days.add(day)
     return gone

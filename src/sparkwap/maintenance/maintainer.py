@@ -34,6 +34,7 @@ from sparkwap.maintenance.history import Outdated, outdated
 from sparkwap.maintenance.maintenance_report import Report, TableReport, lines
 from sparkwap.maintenance.rules import Rules
 from sparkwap.maintenance.table_use import (
+    DAY_MS,
     TableUse,
     cold_sequence,
     overwritten_after,
@@ -43,7 +44,6 @@ from sparkwap.maintenance.table_use import (
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
-_DAY_MS = 24 * 60 * 60 * 1000
 _FILE_SIZE = "write.target-file-size-bytes"
 
 
@@ -282,7 +282,7 @@ class Maintainer:
         return outdated(
             document,
             int(min([now, *(one.began for one in living)]).timestamp() * 1000),
-            keep_ms=keep_days * _DAY_MS,
+            keep_ms=keep_days * DAY_MS,
             keep_publishes=rules.keep_publishes or self._upkeep.keep_publishes,
             bases=known.bases.get(".".join(identifier), {}),
         )

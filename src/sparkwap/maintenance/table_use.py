@@ -17,7 +17,7 @@ from sparkwap.maintenance.choice import HORIZON_DAYS
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
-_DAY_MS = 24 * 60 * 60 * 1000
+DAY_MS = 24 * 60 * 60 * 1000
 _PUBLISHES_FOR_PACE = 10
 
 
@@ -157,7 +157,7 @@ def overwritten_after(document: md.Document, pace: float | None) -> float | None
 
 def cold_sequence(document: md.Document, now: datetime) -> int:
     """Return the highest sequence number that is older than a day; -1 if none is known."""
-    before = int(now.timestamp() * 1000) - _DAY_MS
+    before = int(now.timestamp() * 1000) - DAY_MS
     numbers = [
         int(one.get("sequence-number") or 0)
         for one in md.ancestors(document, md.main_of(document))

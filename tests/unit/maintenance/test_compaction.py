@@ -311,22 +311,6 @@ def test_old_history_is_removed(many: Bench, monkeypatch: pytest.MonkeyPatch) ->
     assert [row["snapshots"] for row in rows] == [8]
 
 
-DAYS = 86_400
-
-
-@pytest.fixture
-def later(many: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Let days pass by the catalog's clock."""
-    clock = many.lake.store.backend.clock
-
-    def pass_days(days: float) -> None:
-        monkeypatch.setattr(
-            many.lake.store.backend, "clock", lambda connection: clock(connection) + days * DAYS
-        )
-
-    return pass_days
-
-
 def publish(bench: Bench, number: int) -> Any:
     """A publish of another run, that overwrites the table."""
     run_id = f"{number:08d}-0000-4000-8000-000000000000"

@@ -45,19 +45,6 @@ DIFF = "wap_diff-" + "0123456789abcdef" * 2
 Bench = Any
 
 
-@pytest.fixture
-def later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Let days pass by the catalog's clock."""
-    clock = bench.lake.store.backend.clock
-
-    def pass_days(days: float) -> None:
-        monkeypatch.setattr(
-            bench.lake.store.backend, "clock", lambda connection: clock(connection) + days * DAY
-        )
-
-    return pass_days
-
-
 def sweeper(bench: Bench, *, retention: int | None = 90, **limits: int) -> Sweeper:
     return Sweeper(
         bench.lake, run_id=SWEEP, limits=replace(Limits(), **limits), retention_days=retention
