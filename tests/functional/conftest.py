@@ -69,6 +69,7 @@ def config(
         lake=lake,
         memory=MEMORY,
         catalog_uri=running.uri,
+        kafka=True,
         spark_conf=INTERPRETED if interpreted else {},
     )
 

@@ -35,12 +35,14 @@ class LandingProject:
 
     Attributes:
         bare: the names of those that have no quarantine model.
+        broker: the address of the broker of their topics.
     """
 
     project: Project
     reader: Reader
     entries: dict[str, dict[str, Any]]
     bare: frozenset[str] = frozenset()
+    broker: str = ""
 
     @property
     def landing(self) -> Path:
@@ -75,6 +77,8 @@ class LandingProject:
                 "replay": "{{ var('landing_replay', '') | string | as_text }}",
             }
             meta = {"landing": entry, "drop": drop}
+            if "topic" in entry:
+                meta["kafka"] = {"bootstrap.servers": self.broker}
             yield {
                 "name": f"raw_{name}",
                 "config": {**layout, "meta": meta},
@@ -113,7 +117,8 @@ def make_landing_project(
     name: str,
     entries: Mapping[str, dict[str, Any]],
     bare: Iterable[str] = (),
+    broker: str = "",
 ) -> LandingProject:
     """A project with these entries, by the names of their models."""
     project = make_project(name, {})
-    return LandingProject(project, reader, dict(entries), frozenset(bare))
+    return LandingProject(project, reader, dict(entries), frozenset(bare), broker)

@@ -84,6 +84,7 @@ def register_server(commands: Commands) -> None:
         "--idle-minutes", type=float, default=60,
         help="minutes without a client before the server stops; 0: never (default: 60)",
     )  # fmt: skip
+    start.add_argument("--kafka", action="store_true", help="let Spark read Kafka topics")
     start.add_argument(
         "--catalog-uri",
         help="URI of a database, or address of an Iceberg REST catalog (default: SQLite in the "
@@ -129,6 +130,7 @@ def _start(arguments: argparse.Namespace) -> int:
         memory=arguments.memory,
         cores=arguments.cores,
         idle_minutes=arguments.idle_minutes,
+        kafka=arguments.kafka,
         catalog_uri=arguments.catalog_uri,
     )
     ensure(config, say)

@@ -33,7 +33,13 @@ from sparkwap.gate.settings import of_one_call
 from sparkwap.landing import LandingError, LandingFile
 from sparkwap.landing.entry import UNTIL
 from sparkwap.landing.index import LISTING, Index
-from sparkwap.landing.raw_models import RawModel, known_files, raw_models, switched_off
+from sparkwap.landing.raw_models import (
+    RawModel,
+    known_files,
+    raw_models,
+    switched_off,
+    unread_messages,
+)  # fmt: skip
 from sparkwap.ledger.manifests import pack
 from sparkwap.plan import render
 from sparkwap.plan.command import plan_of, selection
@@ -117,6 +123,26 @@ def unread_files(
     if faults and len(faults) == len(models):
         raise faults[0]
     return unread, [str(fault) for fault in faults]
+
+
+def unread_topics(lake: LakePlace, models: Sequence[RawModel]) -> tuple[str, list[str]]:
+    """Return which topics have unread messages, empty for none, and the faults of other topics.
+
+    Args:
+        lake: the lake.
+        models: the raw models of topics. Each build reads all messages that are there.
+    """
+    found, faults = [], []
+    for model in models:
+        try:
+            count = unread_messages(lake, model)
+        except LandingError as error:
+            faults.append(str(error))
+            continue
+        if count:
+            plural = "" if count == 1 else "s"
+            found.append(f"{model.entry.topic} has {count:,} unread message{plural}")
+    return ", ".join(found), faults
 
 
 def _left(drop: Drop, published: Collection[str]) -> bool:
@@ -339,15 +365,21 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
         )
     until = landing.parse_until(call.variables.get("landing_until"))
     listing = {LISTING: uuid4().hex}
+    of_files = [model for model in models if not model.entry.topic]
+    known = known_files(lake, of_files) if of_files else {}
     unread, faults = unread_files(
-        models, known_files(lake, models), call.project_dir / call.target_path, listing[LISTING]
+        of_files, known, call.project_dir / call.target_path, listing[LISTING]
     )
+    waiting, unreachable = unread_topics(lake, [m for m in models if m.entry.topic])
+    faults += unreachable
     for fault in faults:
         tell(fault)
     found = drops(unread, until)
     if not found:
-        if faults:
-            why: str | None = "its errors show the faults of the files"
+        if waiting:
+            why: str | None = waiting
+        elif faults:
+            why = "its errors show the faults"
         elif select:
             why = "what is stale"
         elif AGAIN in arguments or asks_for_more(call, os.environ):

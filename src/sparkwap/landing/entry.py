@@ -4,10 +4,21 @@ The entry is ``config.meta.landing`` of the model:
 
 =================== ===============================================================================
 ``entity``          name, for messages; also the folder of the files if ``path`` is not set
-``kind``            ``extract``: each drop is the whole table; ``changes``: changes of the table
+``kind``            ``extract``: each drop is the whole table; ``changes``: changes of the table;
+                    ``stream``: changes or new rows, as messages of a Kafka topic
 ``format``          one of `formats.FORMATS`, default ``csv``; a layout may override it
 ``path``            folder below the landing folder, or a glob of folders; default ``<entity>``.
                     It contains ``load_date=YYYY-MM-DD/`` folders, or the files themselves
+``topic``           the Kafka topic of a ``stream``, whose values are ``json`` or ``debezium``.
+                    ``kafka.offset`` and ``kafka.timestamp`` (milliseconds) may be named in
+                    ``sequence`` and ``event_time``
+``load``            for a stream of ``json``: ``inserts`` (default), each message is a new row;
+                    ``changes`` (default with ``operation``); ``upserts``, a message is the new
+                    state of its key, and one without a value deletes the key of the message, a
+                    JSON object or the value of the one key column
+``topic_id``        the id of the topic, where it was created again and has to be read from its
+                    beginning; default: the one that was read first
+``skip_to``         partition to the offset to read from, past messages that are lost
 ``load_date``       regular expression whose group is the date (YYYYMMDD or YYYY-MM-DD) in the
                     name of a file outside of ``load_date=`` folders. If it does not match, the
                     load date is the day of the file's latest event
@@ -19,8 +30,9 @@ The entry is ``config.meta.landing`` of the model:
 ``event_time``      the column with the time of a change (a time, or milliseconds since 1970).
                     Default: ``source.ts_ms`` of a Debezium envelope, the first timestamp in
                     ``sequence``, or the load date
-``files``           list of layouts: ``match`` (file-name pattern), ``load`` (one of `LOADS`),
-                    ``header``, ``operation``, ``codes``, ``format``. The first match applies
+``files``           list of layouts: ``match`` (file-name pattern), ``load`` (one of the first
+                    three of `LOADS`), ``header``, ``operation``, ``codes``, ``format``. The first
+                    match applies
 ``operation``       the column with the operation code; a layout may override it
 ``codes``           code to one of `OPERATIONS`; a layout may override it
 ``partial``         an absent column means *unchanged*; default only for ``debezium``
@@ -45,8 +57,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-KINDS = ("extract", "changes")
-LOADS = ("full", "changes", "inserts")
+KINDS = ("extract", "changes", "stream")
+LOADS = ("full", "changes", "inserts", "upserts")
 OPERATIONS = ("load", "insert", "update", "delete", "truncate")
 LIMITS = {"max_bytes": 5_000_000_000, "max_ratio": 250, "max_row_bytes": 32_000_000}
 """The settings that limit a file, with their defaults."""
@@ -60,8 +72,8 @@ class FileLayout:
 
     Attributes:
         match: file-name pattern.
-        load: one of `LOADS`: the whole table, changes with an operation each, or only new rows,
-            such as readings.
+        load: one of `LOADS`: the whole table, changes with an operation each, only new rows, such
+            as readings, or the new states of keys, as in a compacted topic.
         format: one of `formats.FORMATS`.
         header: whether the files have a header.
         operation: the column with the operation code; the first column in files without a header.
@@ -84,6 +96,8 @@ class Entry:
         sequence: pairs of column and type.
         event_time: a pair of column and type, or None.
         threshold: a count (int) or a share (float).
+        topic: the Kafka topic of a stream; empty for files.
+        skip_to: partition to offset.
     """
 
     entity: str
@@ -92,6 +106,9 @@ class Entry:
     key: tuple[str, ...]
     layouts: tuple[FileLayout, ...]
     path: str = ""
+    topic: str = ""
+    topic_id: str = ""
+    skip_to: Mapping[int, int] = field(default_factory=dict)
     load_date: str | None = None
     sequence: tuple[tuple[str, str], ...] = ()
     event_time: tuple[str, str] | None = None

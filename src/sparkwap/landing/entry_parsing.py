@@ -11,6 +11,8 @@ from sparkwap.landing.entry import KINDS, LIMITS, LOADS, OPERATIONS, Entry, File
 from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.formats import DEFAULT, FORMATS, format_of
 from sparkwap.landing.formats.base import FORMAT_SETTINGS, Format
+from sparkwap.landing.formats.json_format import JsonFormat
+from sparkwap.landing.messages import OFFSET, TIMESTAMP
 
 _ORDERED = ("bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "string")
 """Legal types of sequence columns: a sortable text can keep their order."""
@@ -19,8 +21,11 @@ _ON_WIDER_TYPES = ("widen", "quarantine")
 _KNOWN = (
     "entity", "kind", "format", "path", "load_date", "columns", "key", "sequence", "event_time",
     "files", "operation", "codes", "partial", "renames", "on_new_columns", "on_wider_types",
-    "rules", "threshold", "multiline", "delimiter", *LIMITS,
+    "rules", "threshold", "multiline", "delimiter", "topic", "topic_id", "skip_to", "load", *LIMITS,
 )  # fmt: skip
+_OF_FILES = ("path", "load_date", "files", "multiline", "delimiter", *LIMITS)
+_OF_TOPICS = ("topic", "topic_id", "skip_to", "load")
+_TOPIC = re.compile(r"[\w.-]{1,249}", re.ASCII)
 _NEEDED = ("entity", "kind", "columns", "key", "files")
 _LAYOUT_KNOWN = ("match", "load", "header", "operation", "codes", "format")
 
@@ -33,7 +38,9 @@ def parse_entry(raw: Mapping[str, Any] | None) -> Entry:
     """
     raw = raw or {}
     faults = [f"unknown setting '{k}' (legal: {any_of(_KNOWN)})" for k in raw if k not in _KNOWN]
-    needed = [n for n in _NEEDED if n != "files" or not format_of(raw).own_operations]
+    of_files = raw.get("kind") != "stream"
+    listed = of_files and not format_of(raw).own_operations
+    needed = [n for n in _NEEDED if n != "files" or listed] + ["topic"] * (not of_files)
     faults += [f"'{k}' is missing" for k in needed if not raw.get(k)]
     faults += _choices(raw)
     entry = _read_entry(raw, faults)
@@ -77,9 +84,17 @@ def _choices(raw: Mapping[str, Any]) -> list[str]:
 
 def _read_entry(raw: Mapping[str, Any], faults: list[str]) -> Entry:
     format_ = format_of(raw)
-    default = [{"match": "*", "load": "changes"}] if format_.own_operations else []
+    default = []
+    if format_.own_operations or raw.get("kind") == "stream":
+        operations = format_.own_operations or raw.get("operation")
+        load = raw.get("load") or ("changes" if operations else "inserts")
+        default = [{"match": "*", "load": load}]
     layouts = tuple(_read_layout(f, raw, format_, faults) for f in raw.get("files") or default)
     sequence = _read_sequence(raw, format_, faults)
+    topic = str(raw.get("topic") or "")
+    if topic and not sequence:
+        # Kafka keeps the order of the messages of a key.
+        sequence = ((OFFSET, "bigint"),)
     return Entry(
         entity=str(raw.get("entity", "?")),
         kind=str(raw.get("kind")),
@@ -87,6 +102,9 @@ def _read_entry(raw: Mapping[str, Any], faults: list[str]) -> Entry:
         key=_read_key(raw.get("key"), faults),
         layouts=layouts,
         path=str(raw.get("path") or raw.get("entity", "?")).strip("/"),
+        topic=topic,
+        topic_id=str(raw.get("topic_id") or ""),
+        skip_to=_read_offsets(raw, faults),
         load_date=None if raw.get("load_date") is None else str(raw["load_date"]),
         sequence=sequence,
         event_time=_read_event_time(raw, format_, sequence, faults),
@@ -191,10 +209,13 @@ def _read_event_time(
 ) -> tuple[str, str] | None:
     times = ("timestamp", "date")
     if not raw.get("event_time"):
-        return format_.event_time or next((c for c in sequence if c[1] in times), None)
+        of_message = (TIMESTAMP, "bigint") if raw.get("topic") else None
+        named = next((c for c in sequence if c[1] in times), None)
+        return format_.event_time or named or of_message
     name = str(raw["event_time"])
     typed = {str(k): str(v) for k, v in (raw.get("columns") or {}).items()} | dict(sequence)
     usual = format_.event_time[1] if format_.event_time else "timestamp"
+    usual = "bigint" if name == TIMESTAMP else usual
     kind = normal(typed.get(name, usual))
     if kind not in (*times, "bigint"):
         faults.append(f"event_time column '{name}' has the type '{kind}'; it must be a time, or a "
@@ -235,6 +256,7 @@ def _contradictions(entry: Entry, raw: Mapping[str, Any]) -> list[str]:
         faults.append("kind 'extract' allows files with load 'full' only")
     if entry.kind == "extract" and raw.get("sequence"):
         faults.append("kind 'extract' is ordered by load date; remove 'sequence'")
+    faults += _topic_faults(entry, raw)
     if entry.load_date is not None:
         faults += _pattern_faults(entry.load_date)
     if ".." in entry.path.split("/"):
@@ -242,6 +264,44 @@ def _contradictions(entry: Entry, raw: Mapping[str, Any]) -> list[str]:
     if len(entry.delimiter) != 1:
         faults.append(f"delimiter '{entry.delimiter}' is not one character")
     return faults
+
+
+def _topic_faults(entry: Entry, raw: Mapping[str, Any]) -> list[str]:
+    """Return the faults of settings that are only for topics, or not for topics."""
+    if entry.kind != "stream":
+        faults = [f"'{name}' is only for kind 'stream'" for name in _OF_TOPICS if name in raw]
+        if any(layout.load == "upserts" for layout in entry.layouts):
+            faults.append("load 'upserts' is only for kind 'stream'")
+        return faults
+    faults = [f"'{name}' is for files, and kind 'stream' reads a topic; remove it"
+              for name in _OF_FILES if name in raw]  # fmt: skip
+    if entry.topic and not _TOPIC.fullmatch(entry.topic):
+        faults.append(f"topic '{entry.topic}' is not a legal name of a topic")
+    format_ = format_of(raw)
+    if not raw.get("format") or not isinstance(format_, JsonFormat):
+        faults.append("kind 'stream' needs the format json or debezium")
+    loads = ("changes",) if format_.own_operations else LOADS[1:]
+    if raw.get("load") and raw["load"] not in loads:
+        faults.append(f"load '{raw['load']}' of a stream of {format_.name} is not {any_of(loads)}")
+    if entry.topic_id and entry.sequence and entry.sequence[0][0] == OFFSET:
+        faults.append(
+            f"a topic that was created again counts its offsets anew, so {OFFSET} alone does not "
+            f"order its messages after the former ones; name first in 'sequence' a column of the "
+            f"source, or {TIMESTAMP}"
+        )
+    return faults
+
+
+def _read_offsets(raw: Mapping[str, Any], faults: list[str]) -> dict[int, int]:
+    given = raw.get("skip_to") or {}
+    try:
+        found = {int(partition): int(offset) for partition, offset in given.items()}
+    except (AttributeError, TypeError, ValueError):
+        found = {-1: 0}
+    if any(number < 0 for pair in found.items() for number in pair):
+        faults.append("'skip_to' is a mapping of partition to offset, such as {0: 1500}")
+        return {}
+    return found
 
 
 def _pattern_faults(pattern: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sparkwap.landing import row_sql
+from sparkwap.landing import messages, row_sql
 from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.formats import FORMATS
 from sparkwap.landing.row_sql import quote, text
@@ -29,10 +29,15 @@ LISTED = (
 """The metadata of each file, known before Spark reads it."""
 
 
-def schema(columns: Sequence[str]) -> str:
+def log_columns(entry: Entry) -> dict[str, str]:
+    """Return the columns of the log of an entry besides the entity's own, with their types."""
+    return {**LOG, **messages.COLUMNS} if entry.topic else LOG
+
+
+def schema(columns: Sequence[str], entry: Entry) -> str:
     """Return the log's schema as DDL."""
     own = [f"{quote(c)} string" for c in columns]
-    return ", ".join([*own, *(f"{name} {kind}" for name, kind in LOG.items())])
+    return ", ".join([*own, *(f"{name} {kind}" for name, kind in log_columns(entry).items())])
 
 
 def rows(
@@ -92,6 +97,7 @@ def rows(
         "_error",
         "_load",
         *(f"cast(null as {LOG[c]}) as {c}" for c in _FILE_ONLY),
+        *(messages.COLUMNS if entry.topic else ()),
     )
 
 
@@ -102,29 +108,33 @@ _KIND = (
 _FILE_ONLY = ("_file_sha256", "_file_bytes", "_file_rows", "_file_columns")
 
 
-def files(listed: DataFrame, columns: Sequence[str]) -> DataFrame:
+def files(listed: DataFrame, columns: Sequence[str], entry: Entry) -> DataFrame:
     """Return the ``file`` rows, without ``_batch`` and ``_run``.
 
     Args:
         listed: the files, with the columns `LISTED` and ``_sequence``.
         columns: the entity's own columns.
+        entry: the landing entry.
     """
     given = {
         "_kind": "'file'",
         "_error": "if(_copy_of is null, null, concat('skipped: it is a copy of ', _copy_of))",
         **{c: c for c in ("_load_date", "_file_path", "_load", "_sequence", *_FILE_ONLY)},
     }
-    names = [c for c in LOG if c not in ("_batch", "_run")]
+    kinds = log_columns(entry)
+    names = [c for c in kinds if c not in ("_batch", "_run")]
     return listed.selectExpr(
         *(f"cast(null as string) as {quote(c)}" for c in columns),
-        *(f"{given[c]} as {c}" if c in given else f"cast(null as {LOG[c]}) as {c}" for c in names),
+        *(f"{given.get(c, f'cast(null as {kinds[c]})')} as {c}" for c in names),
     )
 
 
-def stamped(frame: DataFrame, columns: Sequence[str], batch: int, run_id: str) -> DataFrame:
+def stamped(
+    frame: DataFrame, columns: Sequence[str], entry: Entry, batch: int, run_id: str
+) -> DataFrame:
     """Return log rows with the number and run id of their load, in the log's order of columns."""
     stamp = {"_batch": f"{batch}L", "_run": text(run_id)}
     return frame.selectExpr(
         *(quote(c) for c in columns),
-        *(f"cast({stamp.get(c, c)} as {kind}) as {c}" for c, kind in LOG.items()),
+        *(f"cast({stamp.get(c, c)} as {kind}) as {c}" for c, kind in log_columns(entry).items()),
     )

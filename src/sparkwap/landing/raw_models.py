@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sparkwap.core.dbt_cli import LakePlace
-from sparkwap.landing import Entry, LandingError, list_files, parse_entry, pending, root_of
+from sparkwap.landing import (
+    Entry,
+    LandingError,
+    kafka,
+    list_files,
+    parse_entry,
+    pending,
+    root_of,
+    topic,
+)  # fmt: skip
 from sparkwap.landing.index import Index
 
 if TYPE_CHECKING:
@@ -19,31 +28,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RawModel:
-    """A raw model of the project: its name, its table, its landing folder and its entry."""
+    """A raw model of the project.
+
+    Attributes:
+        name: its name.
+        table: its schema and table.
+        root: its landing folder; the project's folder for a topic.
+        entry: its landing entry.
+        connection: the settings of the connection to Kafka; empty for files.
+    """
 
     name: str
     table: tuple[str, str]
     root: Path
     entry: Entry
+    connection: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]:
     """Return the enabled models of dbt's manifest that have a landing entry, ordered by name.
 
     Raises:
-        ConfigError: a model has no landing folder.
+        ConfigError: a model has no landing folder, or no broker for its topic.
         LandingError: an entry is invalid.
     """
     nodes = [node for node in manifest["nodes"].values() if _has_entry(node)]
-    return [
-        RawModel(
-            str(node["name"]),
-            (node["schema"], node["alias"]),
-            (project_dir / root_of(node["name"], node["config"]["meta"])).resolve(),
-            parse_entry(node["config"]["meta"]["landing"]),
-        )
-        for node in sorted(nodes, key=lambda node: str(node["name"]))
-    ]
+    return [_raw_model(node, project_dir) for node in sorted(nodes, key=lambda n: str(n["name"]))]
+
+
+def _raw_model(node: Mapping[str, Any], project_dir: Path) -> RawModel:
+    name, meta = str(node["name"]), node["config"]["meta"]
+    entry = parse_entry(meta["landing"])
+    root = (project_dir / root_of(name, meta, entry)).resolve()
+    connection = kafka.connection(name, meta) if entry.topic else {}
+    return RawModel(name, (node["schema"], node["alias"]), root, entry, connection)
 
 
 def switched_off(manifest: Mapping[str, Any]) -> list[str]:
@@ -87,7 +105,7 @@ def known_files(
 def unread(
     lake: LakePlace, manifest: Mapping[str, Any], project_dir: Path, target_path: Path
 ) -> dict[tuple[str, str], int]:
-    """Return the number of unread landing files of each raw model, by its table.
+    """Return the number of unread landing files, or messages, of each raw model, by its table.
 
     Args:
         lake: The lake.
@@ -99,17 +117,38 @@ def unread(
         LandingError: An entry is invalid.
     """
     models = raw_models(manifest, project_dir)
-    known = known_files(lake, models) if models else {}
+    of_files = [model for model in models if not model.entry.topic]
+    known = known_files(lake, of_files) if of_files else {}
     found = {}
     for model in models:
         index = Index.of_model(target_path, model.name, model.root, model.entry.path)
         try:
+            if model.entry.topic:
+                found[model.table] = unread_messages(lake, model)
+                continue
             files = list_files(model.root, model.entry, index, uuid4().hex)
             found[model.table] = len(pending(files, known))
         except LandingError:
             # Its build shows the fault.
             found[model.table] = 1
     return found
+
+
+def unread_messages(lake: LakePlace, model: RawModel) -> int:
+    """Return the number of messages of a raw model's topic that its table does not have.
+
+    Messages that Kafka has deleted, or that mark the end of a transaction, count too.
+
+    Args:
+        lake: the lake.
+        model: a raw model with a topic.
+
+    Raises:
+        LandingError: the broker does not answer, or messages are missing.
+    """
+    state = kafka.state(model.connection, model.entry.topic)
+    at = topic.positions(known_files(lake, [model]), model.entry.topic)
+    return sum(one.next - one.first for one in topic.unread_ranges(model.entry, at, state))
 
 
 def _files_of(table: Table, names: Collection[str] | None) -> Iterator[tuple[str, str]]:

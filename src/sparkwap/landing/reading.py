@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import UTC, date, datetime
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.core import node
-from sparkwap.landing import drift, log
+from sparkwap.landing import drift, kafka, log, messages
+from sparkwap.landing.contents import Contents
 from sparkwap.landing.entry import REPLAY, UNTIL, Entry, FileLayout
 from sparkwap.landing.entry_parsing import parse_entry
 from sparkwap.landing.formats import FORMATS, look_into
 from sparkwap.landing.formats.base import Group
+from sparkwap.landing.formats.json_format import JsonFormat
 from sparkwap.landing.index import LISTING, Index
 from sparkwap.landing.landing_files import LandingFile, layout_of
 from sparkwap.landing.row_sql import text
+from sparkwap.landing.topic import Range, unread_ranges
 from sparkwap.landing.unread import copies, files_to_read, parse_until, root_of
 
 if TYPE_CHECKING:
@@ -71,13 +75,18 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
     if here.replay:
         return _as_of(session, entry, here)
     name = here.node_id.split(".")[-1]
-    root = (here.project / root_of(name, here.meta)).resolve()
-    drop = here.meta["drop"]
+    root = (here.project / root_of(name, here.meta, entry)).resolve()
+    drop = here.meta.get("drop") or {}
     table = session.table(f"{dbt.this}") if dbt.is_incremental else None
     known = known_log(table, entry) if table is not None else NOTHING
     reader = Reader(session, entry, known, here)
     if _is_true(here.settings.get(REPLAY) or drop.get("replay")):
         return reader.nothing() if table is None else reader.replay(table)
+    if entry.topic:
+        settings = kafka.connection(name, here.meta)
+        positions = messages.read_positions(table, entry.topic) if table is not None else {}
+        ranges = unread_ranges(entry, positions, kafka.state(settings, entry.topic))
+        return reader.read_messages(ranges, kafka.spark_options(settings))
     until = parse_until(here.settings.get(UNTIL) or drop.get("until"))
     index = Index.of_model(here.target_folder, name, root, entry.path)
     # Not a setting: `dbt retry` would reuse the setting, and miss files that landed since.
@@ -142,7 +151,7 @@ class Reader:
     def nothing(self) -> DataFrame:
         """Return no rows."""
         columns = [*self.entry.columns, *self.known.extras]
-        return self.session.createDataFrame([], log.schema(columns))
+        return self.session.createDataFrame([], log.schema(columns, self.entry))
 
     # -- new files -------------------------------------------------------------------------------
 
@@ -159,23 +168,68 @@ class Reader:
             self.here.tell(f"{file.name} is a copy of {first}: skipped")
         fresh = [f for f in files if f not in again]
         looks = {file: look_into(file.path, file.layout, self.entry) for file in fresh}
-        published = {file: looks[file].columns for file in fresh}
-        published |= self._columns_of_rows(fresh)
-        columns, groups = self._map(self._groups(fresh, published))
-        undated = any(file.load_date is None for file in fresh)
+        columns_of = self._columns_of_rows(fresh)
+        looks = {f: replace(look, columns=columns_of.get(f, look.columns))
+                 for f, look in looks.items()}  # fmt: skip
+        return self._log(
+            files, again, looks, lambda g: FORMATS[g.layout.format].rows(self.session, g)
+        )
+
+    def read_messages(self, ranges: Sequence[Range], options: Mapping[str, str]) -> DataFrame:
+        """Return the log rows of ranges of messages, each of which is a file of the log.
+
+        Args:
+            ranges: at most one range for each partition of the topic.
+            options: the options of the connection, for Spark.
+        """
+        if not ranges:
+            return self.nothing()
+        (layout,) = self.entry.layouts
+        texts = messages.messages(self.session, ranges, options)
+        format_ = FORMATS[layout.format]
+        assert isinstance(format_, JsonFormat), "the entry of a topic allows no other formats"
+        looks, sizes = messages.look(format_.keys(texts))
+        today = datetime.now(UTC).date()
+        files = [
+            LandingFile(Path(r.name), r.name, today, layout, "", sizes.get(r.name, 0))
+            for r in ranges
+        ]
+        nothing = Contents((), 0)
+        return self._log(
+            files, {}, {file: looks.get(file.name, nothing) for file in files},
+            lambda group: format_.parse(texts, group),
+        )  # fmt: skip
+
+    def _log(
+        self,
+        files: Sequence[LandingFile],
+        again: Mapping[LandingFile, str],
+        looks: Mapping[LandingFile, Contents],
+        rows_of: Callable[[Group], DataFrame],
+    ) -> DataFrame:
+        """Return the log rows of files.
+
+        Args:
+            files: the files.
+            again: those that are copies, with the first names.
+            looks: the contents of the others.
+            rows_of: returns the frame of the rows of some files.
+        """
+        published = {file: look.columns for file, look in looks.items()}
+        columns, groups = self._map(self._groups(list(looks), published))
+        undated = any(file.load_date is None for file in looks)
         listed = self._listed(files, again, published, {f: look.rows for f, look in looks.items()})
         parts = [
             log.rows(
-                FORMATS[group.layout.format].rows(self.session, group), listed, self.entry,
-                group.layout, columns, _has_code(group), undated,
+                rows_of(group), listed, self.entry, group.layout, columns, _has_code(group), undated
             )
             for group in groups
-        ]  # fmt: skip
+        ]
         rows = reduce(lambda a, b: a.unionByName(b), parts) if parts else None
-        begins = bool(self.entry.sequence) and any(f.layout.load == "full" for f in fresh)
-        file_rows = log.files(self._with_dates(listed, rows, begins, undated), columns)
+        begins = bool(self.entry.sequence) and any(f.layout.load == "full" for f in looks)
+        file_rows = log.files(self._with_dates(listed, rows, begins, undated), columns, self.entry)
         frame = file_rows if rows is None else rows.unionByName(file_rows)
-        return log.stamped(frame, columns, self.known.batch + 1, self.here.run_id)
+        return log.stamped(frame, columns, self.entry, self.known.batch + 1, self.here.run_id)
 
     def _groups(
         self, files: Sequence[LandingFile], published: Mapping[LandingFile, tuple[str, ...]]
@@ -236,7 +290,7 @@ class Reader:
             [
                 (
                     str(f.path), f.load_date or self.known.dates.get(again.get(f, "")), f.name,
-                    _load(f.layout), f.sha256, f.bytes, rows.get(f, 0),
+                    _load(f.layout), f.sha256 or None, f.bytes, rows.get(f, 0),
                     list(published.get(f, ())), again.get(f),
                 )
                 for f in files
@@ -276,7 +330,8 @@ class Reader:
         groups = self._replay_groups(waiting)
         if not groups:
             return self.nothing()
-        texts = bad.selectExpr("_file_path as _path", "_row as _line", "_raw as _text")
+        own = messages.COLUMNS if self.entry.topic else ()
+        texts = bad.selectExpr("_file_path as _path", "_row as _line", "_raw as _text", *own)
         listed = table.where("_kind = 'file'").selectExpr(
             "_file_path as _path", "_file_path", "_load_date", "_load"
         )
@@ -291,7 +346,7 @@ class Reader:
             for group in groups
         ]  # fmt: skip
         rows = reduce(lambda a, b: a.unionByName(b), parts)
-        return log.stamped(rows, columns, self.known.batch + 1, self.here.run_id)
+        return log.stamped(rows, columns, self.entry, self.known.batch + 1, self.here.run_id)
 
     def _replay_groups(self, names: Sequence[str]) -> list[Group]:
         found: dict[tuple[FileLayout, tuple[str, ...]], list[str]] = {}

@@ -17,6 +17,8 @@ from sparkwap.landing.entry import Entry, FileLayout
 
 _MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _LONG_DIGITS = 19
+TOMBSTONE = "null"
+"""The text of a message without a value."""
 _CAST = re.compile(r"(?i)cast\((`[^`]+`|[a-z_]\w*) as (\w+(?:\(\d+(?:, ?\d+)?\))?)\)")
 _MILLIS = "timestamp_millis(try_cast({0} as bigint))"
 
@@ -145,6 +147,8 @@ def operation(layout: FileLayout, has_code: bool) -> str:
     """Return SQL for the operation of a row; NULL for an unknown code, ``load`` in full loads."""
     if layout.load == "inserts":
         return "'insert'"
+    if layout.load == "upserts":
+        return f"if(_text = {text(TOMBSTONE)}, 'delete', 'update')"
     if not has_code or layout.load == "full":
         return "'load'"
     cases = " ".join(f"when {text(k)} then {text(v)}" for k, v in layout.codes)

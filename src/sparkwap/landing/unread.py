@@ -124,12 +124,14 @@ def choose(new: Sequence[LandingFile], kind: str, until: date | None) -> list[La
     return list(new)
 
 
-def root_of(model: str, meta: Mapping[str, Any]) -> Path:
-    """Return the landing folder in a raw model's meta, unresolved.
+def root_of(model: str, meta: Mapping[str, Any], entry: Entry) -> Path:
+    """Return the landing folder in a raw model's meta, unresolved; for a topic the project's.
 
     Raises:
         ConfigError: the meta has no landing folder.
     """
+    if entry.topic:
+        return Path()
     drop = meta.get("drop")
     root = drop.get("root") if isinstance(drop, Mapping) else None
     if not root:

@@ -32,6 +32,7 @@ class ServerConfig:
         cores: number of task threads; None for all cores of the machine.
         idle_minutes: minutes without a client after which the server stops; 0 for never.
         spark_conf: Spark settings of the user, which override the defaults.
+        kafka: whether Spark can read Kafka topics.
         catalog_uri: SQLAlchemy's URI of a database, such as
             ``postgresql+psycopg2://user:password@127.0.0.1/lake``, or the address of an Iceberg
             REST catalog (``http://...``); None for SQLite in the lake.
@@ -46,6 +47,7 @@ class ServerConfig:
     memory: str = "2g"
     cores: int | None = None
     idle_minutes: float = 60
+    kafka: bool = False
     spark_conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     catalog_uri: str | None = field(default=None, repr=False)
 

@@ -67,6 +67,38 @@ POSTGRES = Jar(
     "73914527305a40cce504b0d3d90b23caf565136912d607ae8ae7c5895512332c",
 )
 
+KAFKA = (
+    Jar(
+        "org.apache.spark",
+        "spark-sql-kafka-0-10_2.13",
+        "4.1.1",
+        491694,
+        "9c1ce986f548e6b1dcb0e2dfe2f253a0bc58f2232a32a0c9c6c674dd25a8570c",
+    ),
+    Jar(
+        "org.apache.spark",
+        "spark-token-provider-kafka-0-10_2.13",
+        "4.1.1",
+        66579,
+        "e510adc37b03d01d0a190d0dab472b5538e05eaa77454f7e9477156d7a6820ae",
+    ),
+    Jar(
+        "org.apache.kafka",
+        "kafka-clients",
+        "3.9.1",
+        9215194,
+        "7568b998572d256f0b7bc0afdc1b7a2588b8b08415c62ce314c864a6851ae9d9",
+    ),
+    Jar(
+        "org.apache.commons",
+        "commons-pool2",
+        "2.12.1",
+        152289,
+        "5273c8bc8c0dca2211175c0d27efbd7228efae99689aac001a8e1ef8e872e9ef",
+    ),
+)
+"""Spark's Kafka source, and what it needs."""
+
 # Dependencies of the pinned jars that Spark includes, or that have annotations only.
 _EXCLUDED = ("org.slf4j:slf4j-api", "org.checkerframework:checker-qual")
 
@@ -74,12 +106,12 @@ _EXCLUDED = ("org.slf4j:slf4j-api", "org.checkerframework:checker-qual")
 _RESOLVER_SETTINGS = ("spark.jars.ivySettings", "spark.jars.repositories")
 
 
-def required(postgres: bool) -> tuple[Jar, ...]:
-    """Return the jars for a SQLite or a PostgreSQL catalog.
+def required(postgres: bool, kafka: bool) -> tuple[Jar, ...]:
+    """Return the jars for a SQLite or a PostgreSQL catalog, and those to read Kafka.
 
     SQLite is always needed: a data diff keeps private tables in a SQLite database in memory.
     """
-    return (ICEBERG, SQLITE, POSTGRES) if postgres else (ICEBERG, SQLITE)
+    return (ICEBERG, SQLITE, *([POSTGRES] if postgres else []), *(KAFKA if kafka else []))
 
 
 def provide(

@@ -49,6 +49,7 @@ def settings_of(config: ServerConfig) -> dict[str, str]:
         "catalog": "sqlite" if config.catalog_uri is None else _without_password(config),
         "memory": config.memory,
         "cores": str(config.cores or "all"),
+        "kafka": str(config.kafka),
         # A digest, because the settings may have secret keys of an object store.
         "spark_conf": hashlib.sha256(str(sorted(config.spark_conf.items())).encode()).hexdigest(),
     }
@@ -68,7 +69,7 @@ def start(config: ServerConfig, progress: Progress) -> ServerState:
     token = secrets.token_urlsafe(32)
     settings = defaults.merged(config, thrift_port, connect_port, token)
     jar_paths = jars.provide(
-        jars.required(catalog.uses_postgres(config)),
+        jars.required(catalog.uses_postgres(config), config.kafka),
         layout.jars,
         runtime,
         spark_home,

@@ -34,10 +34,11 @@ class SparkWapCredentials(SparkCredentials):
     catalog, catalog_name
         PyIceberg properties of the Iceberg catalog that the server uses (``type``, ``uri``,
         ``warehouse``, ...), and its name in Spark. The embedded server sets them.
-    thrift_port, connect_port, memory, cores, idle_minutes, spark_conf, catalog_uri
+    thrift_port, connect_port, memory, cores, idle_minutes, kafka, spark_conf, catalog_uri
         The embedded server's ports (0: any free port), heap, cores, minutes without work until it
-        stops (0: never), further Spark settings, and a catalog in place of the lake's SQLite file:
-        the SQLAlchemy URI of a database, or the address of an Iceberg REST catalog.
+        stops (0: never), whether it can read Kafka, further Spark settings, and a catalog in
+        place of the lake's SQLite file: the SQLAlchemy URI of a database, or the address of an
+        Iceberg REST catalog.
     """
 
     host: str | None = None
@@ -52,6 +53,7 @@ class SparkWapCredentials(SparkCredentials):
     memory: str = "2g"
     cores: int | None = None
     idle_minutes: float = 60
+    kafka: bool = False
     spark_conf: dict[str, Any] = field(default_factory=dict)
     catalog_uri: str | None = None
     query_retries: int = 0
@@ -146,6 +148,7 @@ class SparkWapCredentials(SparkCredentials):
             memory=self.memory,
             cores=self.cores,
             idle_minutes=self.idle_minutes,
+            kafka=self.kafka,
             spark_conf={str(k): str(v) for k, v in self.spark_conf.items()},
             catalog_uri=self.catalog_uri,
         )

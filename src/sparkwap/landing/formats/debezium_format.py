@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from sparkwap.landing import messages
+from sparkwap.landing.entry import Entry
 from sparkwap.landing.formats.base import FileSample, Group
 from sparkwap.landing.formats.frame import NULL, absent_columns, columns_struct
 from sparkwap.landing.formats.json_format import JsonFormat, read_objects
@@ -42,7 +44,7 @@ class DebeziumFormat(JsonFormat):
 
     def keys(self, texts: DataFrame) -> DataFrame:
         keys = f"concat({_KEYS.format('_e.after')}, {_KEYS.format('_e.before')}) as _keys"
-        return _envelopes(texts).selectExpr("_path", keys)
+        return _envelopes(texts).selectExpr("_path", "_text", keys)
 
     def parse(self, texts: DataFrame, group: Group) -> DataFrame:
         return _rows(_envelopes(texts), group)
@@ -82,8 +84,8 @@ def _rows(messages: DataFrame, group: Group) -> DataFrame:
         "*",
         f"{json_object('_e.before', columns)} as _before",
         f"{json_object('_e.after', columns)} as _after",
-        f"array({', '.join(_at(name) for name, _ in entry.sequence)}) as _order",
-        f"{_at(entry.event_time[0]) if entry.event_time else NULL} as _time",
+        f"array({', '.join(_at(name, entry) for name, _ in entry.sequence)}) as _order",
+        f"{_at(entry.event_time[0], entry) if entry.event_time else NULL} as _time",
         f"{_broken_message()} as _broken",
         f"{_skipped_message()} as _skip",
     ).selectExpr(
@@ -107,10 +109,11 @@ def _rows(messages: DataFrame, group: Group) -> DataFrame:
         f"{row.format(1, text('c'), '_new', '_missing')}) "
         f"else array({row.format(0, '_e.op', '_new', '_missing')}) end"
     )
-    return parsed.selectExpr("*", f"explode({rows}) as _r").selectExpr(
+    found = [
         "_path", "_line", "_r.p as _part", "_text", "_r.i as _own", "_r.c as _code", "_order",
-        "_time", "_r.a as _absent", "_broken", "_skip",
-    )  # fmt: skip
+        "_time", "_r.a as _absent", "_broken", "_skip", *(messages.COLUMNS if entry.topic else ()),
+    ]  # fmt: skip
+    return parsed.selectExpr("*", f"explode({rows}) as _r").selectExpr(*found)
 
 
 def _broken_message() -> str:
@@ -144,8 +147,10 @@ def _skipped_message() -> str:
     )
 
 
-def _at(path: str) -> str:
+def _at(path: str, entry: Entry) -> str:
     """Return SQL for the text at a path of a message, such as ``source.lsn``."""
+    if entry.topic and path in messages.FIELDS:
+        return messages.FIELDS[path]
     return plain(f"get_json_object(_message, {text('$.' + path)})")
 
 

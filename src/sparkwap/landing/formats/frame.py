@@ -13,6 +13,8 @@
 ``_broken``    string        the reason why the text cannot be parsed, or NULL
 ``_skip``      string        the reason why the row is counted but not read, or NULL
 ============== ============= ======================================================================
+
+The rows of a topic also have the columns `sparkwap.landing.messages.COLUMNS`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from sparkwap.landing import messages
 from sparkwap.landing.formats.base import Group
 from sparkwap.landing.row_sql import text
 
@@ -46,6 +49,7 @@ def flat(
         absent: SQL of ``_absent``; None for NULL.
     """
     entry = group.entry
+    fields = {**fields, **(messages.FIELDS if entry.topic else {})}
     code = fields.get(group.layout.operation or "", NULL)
     order = ", ".join(fields.get(name, NULL) for name, _ in entry.sequence) or NULL
     return parsed.selectExpr(
@@ -60,6 +64,7 @@ def flat(
         f"{absent or 'cast(null as array<string>)'} as _absent",
         f"{broken} as _broken",
         f"{NULL} as _skip",
+        *(messages.COLUMNS if entry.topic else ()),
     )
 
 

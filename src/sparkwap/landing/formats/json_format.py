@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from sparkwap.landing import messages
 from sparkwap.landing.contents import Contents, Text, unreadable
 from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.formats.base import SAMPLE_ROWS, FileSample, Group, TextFormat
@@ -66,13 +67,14 @@ class JsonFormat(TextFormat):
         return {row[0]: tuple(sorted(row[1])) for row in found}
 
     def keys(self, texts: DataFrame) -> DataFrame:
-        """Return ``_path`` and ``_keys``, the columns of each row."""
-        return texts.selectExpr("_path", "json_object_keys(_text) as _keys")
+        """Return ``_path``, ``_text`` and ``_keys``, the columns of each row."""
+        return texts.selectExpr("_path", "_text", "json_object_keys(_text) as _keys")
 
     def parse(self, texts: DataFrame, group: Group) -> DataFrame:
-        value = json_object(exact("_text"), group.columns)
-        parsed = texts.selectExpr("*", f"{value} as _v").selectExpr(
-            "*", "json_object_keys(_text) as _keys"
+        given = messages.row_text(group.entry) if group.entry.topic else "_text"
+        value = json_object(exact("_given"), group.columns)
+        parsed = texts.selectExpr("*", f"{given} as _given").selectExpr(
+            "*", f"{value} as _v", "json_object_keys(_given) as _keys"
         )
         fields = {name: json_field("_v", name) for name in group.columns}
         absent = absent_columns(group.sources, "_keys") if group.entry.partial else None

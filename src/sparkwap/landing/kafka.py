@@ -1,0 +1,163 @@
+"""Asks a Kafka broker for the state of a topic, and has the settings of the connection."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sparkwap.core.errors import ConfigError
+from sparkwap.core.redaction import redact, remember
+from sparkwap.landing.errors import LandingError, any_of
+from sparkwap.landing.topic import TopicState
+
+TIMEOUT_SECONDS = 15.0
+_SECRETS = ("sasl.password",)
+_SETTINGS = (
+    "bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.username", *_SECRETS,
+    "ssl.ca.location",
+)  # fmt: skip
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_LOGIN = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def connection(model: str, meta: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings of the connection in the ``kafka`` of a raw model's meta.
+
+    The names are those of Kafka's C client. ``${NAME}`` in a value is an environment variable: what
+    dbt itself fills in is stored in its manifest.
+
+    Raises:
+        ConfigError: there are no settings, or they are illegal.
+    """
+    given = meta.get("kafka")
+    if not isinstance(given, Mapping) or not given.get("bootstrap.servers"):
+        raise ConfigError(
+            f"The model {model} reads a Kafka topic, but no broker is set. Nothing was read, and "
+            "nothing was built. Set it for all raw models in dbt_project.yml: "
+            "`+meta: {kafka: {bootstrap.servers: localhost:9092}}` (see docs/streams.md)."
+        )
+    faults = [f"unknown setting '{name}' (legal: {any_of(_SETTINGS)})"
+              for name in given if name not in _SETTINGS]  # fmt: skip
+    faults += [
+        f"'{name}' is stored by dbt as it is written here; write it as ${{NAME}}, the name of an "
+        "environment variable"
+        for name in _SECRETS
+        if name in given and not _VARIABLE.fullmatch(str(given[name]))
+    ]
+    unset = sorted({variable for value in given.values()
+                    for variable in _VARIABLE.findall(str(value))} - os.environ.keys())  # fmt: skip
+    faults += [f"the environment has no variable {variable}" for variable in unset]
+    mechanism = given.get("sasl.mechanism")
+    if mechanism is not None and mechanism not in _LOGIN:
+        faults.append(f"sasl.mechanism '{mechanism}' is not one of {any_of(_LOGIN)}")
+    if faults:
+        raise ConfigError(
+            f"The settings `kafka` of the model {model} are illegal: {'; '.join(faults)}. Nothing "
+            "was read, and nothing was built. Correct them in dbt_project.yml."
+        )
+    found = {name: _VARIABLE.sub(lambda m: os.environ[m[1]], str(value))
+             for name, value in given.items()}  # fmt: skip
+    remember({name: found[name] for name in _SECRETS if name in found})
+    return found
+
+
+def spark_options(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of Spark's Kafka source for the same connection.
+
+    Messages of transactions that were aborted, or are not committed yet, are not read.
+    """
+    options = {
+        f"kafka.{name}": value
+        for name, value in settings.items()
+        if name in ("bootstrap.servers", "security.protocol", "sasl.mechanism")
+    }
+    if "sasl.username" in settings:
+        user, password = settings["sasl.username"], settings.get("sasl.password", "")
+        module = _LOGIN[settings.get("sasl.mechanism", "PLAIN")]
+        options["kafka.sasl.jaas.config"] = (
+            f"{module} required username={_quoted(user)} password={_quoted(password)};"
+        )
+    if "ssl.ca.location" in settings:
+        options["kafka.ssl.truststore.type"] = "PEM"
+        # The text and not the path: the server may be another machine.
+        options["kafka.ssl.truststore.certificates"] = Path(settings["ssl.ca.location"]).read_text()
+    return {**options, "kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
+
+
+def state(settings: Mapping[str, str], topic: str) -> TopicState:
+    """Return the state of a topic, as its broker says.
+
+    The end of a partition is the offset before which every transaction has ended.
+
+    Args:
+        settings: the connection, from `connection`.
+        topic: the name of the topic.
+
+    Raises:
+        ConfigError: the client of Kafka is not installed.
+        LandingError: no broker answers, or it has no such topic.
+    """
+    try:
+        from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+        from confluent_kafka.admin import AdminClient, OffsetSpec
+    except ImportError:
+        raise ConfigError(
+            "Kafka topics need a client that is not installed. Nothing was read. Install it: "
+            "pip install 'dbt-sparkwap[kafka]'"
+        ) from None
+    problems: list[str] = []
+    client = AdminClient(
+        {**settings, "log_level": 0, "error_cb": lambda error: problems.append(str(error))}
+    )
+    limit = {"request_timeout": TIMEOUT_SECONDS}
+    try:
+        found = client.describe_topics(TopicCollection([topic]), **limit)[topic].result()
+        places = [TopicPartition(topic, part.id) for part in found.partitions]
+
+        def offsets(which: Any) -> dict[int, int]:
+            level = IsolationLevel.READ_COMMITTED
+            futures = client.list_offsets(
+                dict.fromkeys(places, which), isolation_level=level, **limit
+            )
+            return {place.partition: future.result().offset for place, future in futures.items()}
+
+        oldest, end = offsets(OffsetSpec.earliest()), offsets(OffsetSpec.latest())
+    except KafkaException as error:
+        raise _unanswered(settings, topic, error, problems) from error
+    identity = found.topic_id
+    parts = (identity.get_most_significant_bits(), identity.get_least_significant_bits())
+    digits = b"".join(part.to_bytes(8, "big", signed=True) for part in parts)
+    topic_id = base64.urlsafe_b64encode(digits).decode().rstrip("=")
+    return TopicState(topic_id, {number: (oldest[number], end[number]) for number in oldest})
+
+
+def _unanswered(
+    settings: Mapping[str, str], topic: str, error: Exception, problems: list[str]
+) -> LandingError:
+    """Return the error for a topic whose state is unknown."""
+    from confluent_kafka import KafkaError
+
+    cause, broker = error.args[0], settings["bootstrap.servers"]
+    rest = "Nothing was read; main is as it was, and the messages stay in Kafka."
+    if cause.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+        return LandingError(
+            f"The broker {broker} has no topic '{topic}'. {rest} Create the topic, or correct "
+            "`topic` in the landing entry, then: dbt retry"
+        )
+    said = redact("; ".join(dict.fromkeys([cause.str(), *problems])))
+    return LandingError(
+        f"The broker {broker} did not say what the topic '{topic}' has ({said}). {rest} Start the "
+        "broker, or correct `kafka` in the meta of the raw models, then: dbt retry"
+    )
+
+
+def _quoted(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

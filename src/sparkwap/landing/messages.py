@@ -1,0 +1,131 @@
+"""Reads ranges of messages of a Kafka topic with Spark, as the texts of rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sparkwap.core.errors import ConfigError
+from sparkwap.landing.contents import Contents
+from sparkwap.landing.entry import Entry
+from sparkwap.landing.row_sql import TOMBSTONE, text
+from sparkwap.landing.topic import RANGE, Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = {
+    "_message_key": "string",
+    "_message_time": "timestamp",
+    "_message_headers": "array<struct<key: string, value: string>>",
+}
+"""The columns that the log of a topic has besides the others."""
+OFFSET, TIMESTAMP = "kafka.offset", "kafka.timestamp"
+"""Names in a landing entry for the offset of a message, and for its time in milliseconds."""
+FIELDS = {OFFSET: "cast(_line as string)", TIMESTAMP: "cast(unix_millis(_message_time) as string)"}
+"""SQL of their texts."""
+
+
+def read_positions(table: DataFrame, topic: str) -> dict[tuple[str, int], int]:
+    """Return the positions of a log in a topic; see `sparkwap.landing.topic.positions`."""
+    part = "split(_file_path, '/')[{0}]"
+    rows = (
+        table.where(f"_kind = 'file' and _file_path rlike {text(f'^{RANGE.pattern}$')}")
+        .where(f"{part.format(0)} = {text(topic)}")
+        .selectExpr(
+            f"{part.format(1)} as _topic_id",
+            f"cast({part.format(2)} as int) as _partition",
+            f"cast(split({part.format(3)}, '-')[1] as bigint) as _next",
+        )
+        .groupBy("_topic_id", "_partition")
+        .agg({"_next": "max"})
+        .collect()
+    )
+    return {(row[0], row[1]): row[2] for row in rows}
+
+
+def messages(
+    session: SparkSession, ranges: Sequence[Range], options: Mapping[str, str]
+) -> DataFrame:
+    """Return the messages of some ranges of one topic.
+
+    Args:
+        session: the session.
+        ranges: at most one range for each partition.
+        options: the options of the connection.
+
+    Returns:
+        ``_path`` (the name of the range), ``_line`` (the offset), ``_text`` (the value; bytes that
+        are not UTF-8 as ``base64:...``), and `COLUMNS`.
+    """
+    topic = ranges[0].topic
+    offsets = {
+        # Spark wants the offsets of all partitions with one of these options, so it gets the
+        # partitions by name.
+        "assign": {topic: [r.partition for r in ranges]},
+        "startingOffsets": {topic: {str(r.partition): r.first for r in ranges}},
+        "endingOffsets": {topic: {str(r.partition): r.next for r in ranges}},
+    }
+    reader = session.read.format("kafka").options(**options).option("includeHeaders", "true")
+    for name, value in offsets.items():
+        reader = reader.option(name, json.dumps(value))
+    cases = " ".join(f"when {r.partition} then {text(r.name)}" for r in ranges)
+    pair = f"named_struct('key', h.key, 'value', {_text_of('h.value')})"
+    return reader.load().selectExpr(
+        f"case partition {cases} end as _path",
+        "offset as _line",
+        f"coalesce({_text_of('value')}, {text(TOMBSTONE)}) as _text",
+        f"{_text_of('key')} as _message_key",
+        "timestamp as _message_time",
+        f"transform(headers, h -> {pair}) as _message_headers",
+    )
+
+
+def row_text(entry: Entry) -> str:
+    """Return SQL for the JSON text with the columns of a message: its value, or its key if it has
+    no value and says that the key is deleted.
+    """
+    if entry.layouts[0].load != "upserts":
+        return "_text"
+    inner = "get_json_object(_message_key, '$.payload')"  # of a key with its schema beside it
+    key = f"coalesce({inner}, _message_key)"
+    if len(entry.key) == 1:
+        plain = f"to_json(named_struct({text(entry.key[0])}, _message_key))"
+        key = f"if(_message_key like '{{%', {key}, {plain})"
+    return f"if(_text = {text(TOMBSTONE)}, {key}, _text)"
+
+
+def look(keys: DataFrame) -> tuple[dict[str, Contents], dict[str, int]]:
+    """Return columns and number, and the bytes, of the messages of each range, by its name.
+
+    Args:
+        keys: ``_path``, ``_text`` and ``_keys``, the columns of each message.
+    """
+    from pyspark.errors import AnalysisException
+    from pyspark.sql.functions import expr
+
+    grouped = keys.groupBy("_path").agg(
+        expr("count(*)"),
+        expr("sum(octet_length(_text))"),
+        expr("array_distinct(flatten(collect_set(_keys)))"),
+    )
+    try:
+        rows = grouped.collect()
+    except AnalysisException as error:
+        if "data source: kafka" not in str(error):
+            raise
+        raise ConfigError(
+            "The Spark server cannot read Kafka: it has no data source of this name. Nothing was "
+            "read; main is as it was. Embedded server: set `kafka: true` in profiles.yml, then: "
+            "sparkwap server stop, dbt retry. A server of your own: start it with the package "
+            "org.apache.spark:spark-sql-kafka-0-10_2.13 of its version."
+        ) from error
+    found = {row[0]: Contents(tuple(sorted(row[3])), row[1]) for row in rows}
+    return found, {row[0]: row[2] for row in rows}
+
+
+def _text_of(value: str) -> str:
+    """Return SQL for bytes as a text; NULL for none."""
+    given = f"cast({value} as string)"
+    return f"if(is_valid_utf8({given}), {given}, concat('base64:', base64({value})))"

@@ -1,0 +1,205 @@
+"""What of a Kafka topic a run reads, by what its log has and what the broker has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkwap.core.errors import ConfigError
+from sparkwap.landing import Entry, LandingError, kafka, parse_entry
+from sparkwap.landing.topic import Range, TopicState, positions, read_name, unread_ranges
+
+ID, OTHER = "a" * 22, "Zz-_" * 5 + "Zz"
+STREAM: dict[str, Any] = {
+    "entity": "orders",
+    "kind": "stream",
+    "format": "json",
+    "topic": "shop.orders",
+    "key": ["id"],
+    "columns": {"id": "bigint", "state": "string"},
+}
+
+
+def entry(**settings: Any) -> Entry:
+    return parse_entry({**STREAM, **settings})
+
+
+def read(known: dict[int, int], state: dict[int, tuple[int, int]], **settings: Any) -> list[Any]:
+    at = {(ID, partition): offset for partition, offset in known.items()}
+    ranges = unread_ranges(entry(**settings), at, TopicState(ID, state))
+    return [(r.partition, r.first, r.next) for r in ranges]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 10**18), st.integers(0, 10**6)), max_size=9
+    )
+)
+def test_a_position_is_the_end_of_the_ranges_in_the_log(pieces: list[tuple[int, int, int]]) -> None:
+    ranges = [Range("shop.orders", ID, part, first, first + more) for part, first, more in pieces]
+    names = [one.name for one in ranges]
+    assert [read_name(name) for name in names] == ranges
+    assert sorted(ranges, key=lambda r: (r.partition, r.first, r.next)) == [
+        read_name(name) for name in sorted(names)
+    ]
+    found = positions(
+        ["landing/a.csv", f"other/{ID}/00000/{0:019d}-{9:019d}", *names], "shop.orders"
+    )
+    assert found == {
+        (ID, part): max(r.next for r in ranges if r.partition == part)
+        for part in {r.partition for r in ranges}
+    }
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 4), st.lists(st.integers(0, 50), min_size=3, max_size=3).map(sorted)
+    )
+)
+def test_what_is_read_joins_what_was_read(offsets: dict[int, list[int]]) -> None:
+    state = {p: (oldest, end) for p, (oldest, _, end) in offsets.items()}
+    known = {p: at for p, (_, at, _) in offsets.items() if at % 2}
+    lost = any(oldest > 0 for p, (oldest, _) in state.items() if known and p not in known)
+    if lost:
+        with pytest.raises(LandingError, match="were deleted before they were read"):
+            read(known, state)
+        return
+    assert read(known, state) == [
+        (p, known.get(p, state[p][0]), end)
+        for p, (_, _, end) in sorted(offsets.items())
+        if p not in known or known[p] < end
+    ]
+
+
+def test_a_new_topic_is_read_from_its_oldest_message() -> None:
+    assert read({}, {0: (0, 5), 1: (7, 9), 2: (3, 3)}) == [(0, 0, 5), (1, 7, 9), (2, 3, 3)]
+
+
+def test_a_new_partition_is_read_whole() -> None:
+    assert read({0: 5}, {0: (0, 5), 1: (0, 2), 2: (0, 0)}) == [(1, 0, 2), (2, 0, 0)]
+
+
+def test_messages_of_a_new_partition_that_were_deleted_are_missing() -> None:
+    with pytest.raises(LandingError, match=r"partition 1: 4 messages .*skip_to: \{1: 4\}"):
+        read({0: 5}, {0: (0, 5), 1: (4, 6)})
+
+
+@pytest.mark.parametrize(
+    ("known", "state", "told"),
+    [
+        ({0: 5}, {0: (7, 9)}, "partition 0: 2 messages from offset 5 on were deleted before"),
+        (
+            {0: 5},
+            {0: (0, 4)},
+            "the log has read up to offset 5, but the partition ends at offset 4",
+        ),
+        ({0: 5, 1: 0}, {0: (0, 5)}, "partition 1 is gone"),
+    ],
+)
+def test_missing_messages_are_an_error(
+    known: dict[int, int], state: dict[int, tuple[int, int]], told: str
+) -> None:
+    with pytest.raises(LandingError, match=told) as error:
+        read(known, state)
+    assert "Nothing was read; main is as it was" in str(error.value)
+
+
+def test_the_error_names_the_setting_that_goes_on() -> None:
+    with pytest.raises(LandingError, match=r"skip_to: \{0: 7\}"):
+        read({0: 5}, {0: (7, 9)})
+    assert read({0: 5}, {0: (7, 9)}, skip_to={0: 7}) == [(0, 7, 9)]
+    assert read({0: 8}, {0: (7, 9)}, skip_to={0: 7}) == [(0, 8, 9)], "a skip happens once"
+    assert read({}, {0: (0, 9)}, skip_to={0: 20}) == [(0, 20, 20)]
+
+
+def test_another_topic_of_the_same_name_is_an_error_until_it_is_named() -> None:
+    known = {(OTHER, 0): 5}
+    state = TopicState(ID, {0: (0, 9)})
+    with pytest.raises(LandingError, match=f"its id is {ID}, not {OTHER}"):
+        unread_ranges(entry(), known, state)
+    named = entry(topic_id=ID, sequence={"kafka.timestamp": "bigint", "kafka.offset": "bigint"})
+    assert [r.first for r in unread_ranges(named, known, state)] == [0]
+    with pytest.raises(LandingError, match="wants"):
+        unread_ranges(named, known, TopicState(OTHER, {0: (0, 9)}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"topic": None}, "'topic' is missing"),
+        ({"topic": "a b"}, "topic 'a b' is not a legal name"),
+        ({"format": "csv"}, "kind 'stream' needs the format json or debezium"),
+        ({"format": None}, "kind 'stream' needs the format json or debezium"),
+        ({"path": "x", "files": [{"match": "*"}]}, "'path' is for files, .*'files' is for files"),
+        ({"load": "full"}, "load 'full' of a stream of json is not"),
+        ({"load": "changes"}, "need 'operation' and 'codes'"),
+        ({"format": "debezium", "load": "inserts"}, "load 'inserts' of a stream of debezium"),
+        ({"skip_to": {"a": 1}}, "'skip_to' is a mapping of partition to offset"),
+        ({"skip_to": {0: -1}}, "'skip_to' is a mapping of partition to offset"),
+        ({"topic_id": ID}, "counts its offsets anew"),
+        ({"kind": "changes"}, "'topic' is only for kind 'stream'"),
+    ],
+)
+def test_a_faulty_entry_is_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(LandingError, match=told):
+        entry(**settings)
+
+
+def test_upserts_are_only_for_streams() -> None:
+    files = {**STREAM, "kind": "changes", "files": [{"match": "*", "load": "upserts"}]}
+    with pytest.raises(LandingError, match="load 'upserts' is only for kind 'stream'"):
+        parse_entry({name: value for name, value in files.items() if name != "topic"})
+
+
+def test_defaults_of_a_stream() -> None:
+    found = entry()
+    assert found.layouts[0].load == "inserts"
+    assert found.sequence == (("kafka.offset", "bigint"),)
+    assert found.event_time == ("kafka.timestamp", "bigint")
+    given = entry(operation="op", codes={"D": "delete"}, sequence={"lsn": "bigint"})
+    assert (given.layouts[0].load, given.sequence) == ("changes", (("lsn", "bigint"),))
+    messages = entry(format="debezium")
+    assert (messages.layouts[0].load, messages.sequence[0][0]) == ("changes", "source.lsn")
+
+
+# ---------------------------------------------------------------- the connection
+
+
+def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", 'se"cret\\')
+    given = {
+        "bootstrap.servers": "broker:9092",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "etl",
+        "sasl.password": "${KAFKA_PASSWORD}",
+    }
+    settings = kafka.connection("raw_orders", {"kafka": given})
+    assert settings == {**given, "sasl.password": 'se"cret\\'}
+    options = kafka.spark_options(settings)
+    assert options["kafka.sasl.jaas.config"] == (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="etl" password="se\\"cret\\\\";'
+    )
+    assert options["kafka.isolation.level"] == "read_committed"
+    assert options["failOnDataLoss"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (None, "no broker is set"),
+        ({"security.protocol": "SSL"}, "no broker is set"),
+        ({"bootstrap.servers": "b:1", "ssl.truststore.location": "x"}, "unknown setting"),
+        ({"bootstrap.servers": "b:1", "sasl.password": "open"}, "is stored by dbt"),
+        ({"bootstrap.servers": "${NO_SUCH_BROKER}"}, "no variable NO_SUCH_BROKER"),
+        ({"bootstrap.servers": "b:1", "sasl.mechanism": "GSSAPI"}, "is not one of 'PLAIN'"),
+    ],
+)
+def test_a_faulty_connection_is_refused(given: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as error:
+        kafka.connection("raw_orders", {"kafka": given})
+    assert "open" not in str(error.value).replace("dbt_project", "")
