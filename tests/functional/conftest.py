@@ -116,6 +116,8 @@ def make_project(
         # A lake that was kept has the schemas of earlier sessions.
         schema = f"{name}_{secrets.token_hex(2)}"
         folder = tmp_path_factory.mktemp(name)
+        if output.get("method", "embedded") == "embedded":
+            output["kafka"] = config.kafka
         output |= more.pop("output", {})
         return Project(folder, schema, output, **more).write(files)
 

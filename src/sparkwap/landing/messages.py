@@ -83,10 +83,10 @@ def messages(
 
 
 def row_text(entry: Entry) -> str:
-    """Return SQL for the JSON text with the columns of a message: its value, or its key if it has
-    no value and says that the key is deleted.
+    """Return SQL for the JSON text with the columns of a row: its text; of a message without a
+    value, which says that its key is deleted, the key.
     """
-    if entry.layouts[0].load != "upserts":
+    if not entry.topic or entry.layouts[0].load != "upserts":
         return "_text"
     inner = "get_json_object(_message_key, '$.payload')"  # of a key with its schema beside it
     key = f"coalesce({inner}, _message_key)"

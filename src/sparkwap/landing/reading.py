@@ -188,7 +188,7 @@ class Reader:
         texts = messages.messages(self.session, ranges, options)
         format_ = FORMATS[layout.format]
         assert isinstance(format_, JsonFormat), "the entry of a topic allows no other formats"
-        looks, sizes = messages.look(format_.keys(texts))
+        looks, sizes = messages.look(format_.keys(texts, self.entry))
         today = datetime.now(UTC).date()
         files = [
             LandingFile(Path(r.name), r.name, today, layout, "", sizes.get(r.name, 0))

@@ -98,9 +98,11 @@ def unread_ranges(entry: Entry, known: Positions, state: TopicState) -> list[Ran
         begin = 0 if read else oldest
         at = max(read.get(partition, begin), entry.skip_to.get(partition, 0))
         if at < oldest:
+            gone = _messages(oldest - at)
             faults.append(
-                f"partition {partition}: {_messages(oldest - at)} from offset {at} on were deleted "
-                f"before they were read; the oldest is now at offset {oldest}"
+                f"partition {partition}: {gone} from offset {at} on, deleted before "
+                f"{'it was' if oldest - at == 1 else 'they were'} read; the oldest message is at "
+                f"offset {oldest}"
             )
         elif read.get(partition, 0) > end:
             faults.append(

@@ -64,7 +64,7 @@ def test_what_is_read_joins_what_was_read(offsets: dict[int, list[int]]) -> None
     known = {p: at for p, (_, at, _) in offsets.items() if at % 2}
     lost = any(oldest > 0 for p, (oldest, _) in state.items() if known and p not in known)
     if lost:
-        with pytest.raises(LandingError, match="were deleted before they were read"):
+        with pytest.raises(LandingError, match="deleted before (it was|they were) read"):
             read(known, state)
         return
     assert read(known, state) == [
@@ -90,7 +90,7 @@ def test_messages_of_a_new_partition_that_were_deleted_are_missing() -> None:
 @pytest.mark.parametrize(
     ("known", "state", "told"),
     [
-        ({0: 5}, {0: (7, 9)}, "partition 0: 2 messages from offset 5 on were deleted before"),
+        ({0: 5}, {0: (7, 9)}, "partition 0: 2 messages from offset 5 on, deleted before they were"),
         (
             {0: 5},
             {0: (0, 4)},

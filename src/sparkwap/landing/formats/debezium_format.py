@@ -42,7 +42,7 @@ class DebeziumFormat(JsonFormat):
         images = [image for message in objects for image in _images(message)]
         return self.sample_of(images, multiline=False) if images else None
 
-    def keys(self, texts: DataFrame) -> DataFrame:
+    def keys(self, texts: DataFrame, entry: Entry) -> DataFrame:
         keys = f"concat({_KEYS.format('_e.after')}, {_KEYS.format('_e.before')}) as _keys"
         return _envelopes(texts).selectExpr("_path", "_text", keys)
 
@@ -77,10 +77,10 @@ def _envelopes(texts: DataFrame) -> DataFrame:
     )
 
 
-def _rows(messages: DataFrame, group: Group) -> DataFrame:
+def _rows(envelopes: DataFrame, group: Group) -> DataFrame:
     """Return the rows of Debezium messages; an update that changes the key gives two rows."""
     entry, columns = group.entry, group.columns
-    parsed = messages.selectExpr(
+    parsed = envelopes.selectExpr(
         "*",
         f"{json_object('_e.before', columns)} as _before",
         f"{json_object('_e.after', columns)} as _after",

@@ -58,7 +58,7 @@ class JsonFormat(TextFormat):
 
     def row_columns(self, session: SparkSession, group: Group) -> dict[str, tuple[str, ...]]:
         found = (
-            self.keys(self.texts(session, group))
+            self.keys(self.texts(session, group), group.entry)
             .selectExpr("_path", "explode(_keys) as _key")
             .groupBy("_path")
             .agg({"_key": "collect_set"})
@@ -66,12 +66,14 @@ class JsonFormat(TextFormat):
         )
         return {row[0]: tuple(sorted(row[1])) for row in found}
 
-    def keys(self, texts: DataFrame) -> DataFrame:
+    def keys(self, texts: DataFrame, entry: Entry) -> DataFrame:
         """Return ``_path``, ``_text`` and ``_keys``, the columns of each row."""
-        return texts.selectExpr("_path", "_text", "json_object_keys(_text) as _keys")
+        return texts.selectExpr(
+            "_path", "_text", f"json_object_keys({messages.row_text(entry)}) as _keys"
+        )
 
     def parse(self, texts: DataFrame, group: Group) -> DataFrame:
-        given = messages.row_text(group.entry) if group.entry.topic else "_text"
+        given = messages.row_text(group.entry)
         value = json_object(exact("_given"), group.columns)
         parsed = texts.selectExpr("*", f"{given} as _given").selectExpr(
             "*", f"{value} as _v", "json_object_keys(_given) as _keys"

@@ -1,0 +1,189 @@
+"""Raw models read each message of a Kafka topic once, in runs, and lose none."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .conftest import MakeStreams, stream
+
+if TYPE_CHECKING:
+    from helpers.kafka import Broker
+    from helpers.landing import LandingProject
+
+
+def send(broker: Broker, topic: str, *rows: dict[str, Any], **more: Any) -> None:
+    """Send rows as JSON, each with its ``id`` as its key."""
+    broker.send(
+        topic, [json.dumps(row) for row in rows], keys=[str(row["id"]) for row in rows], **more
+    )
+
+
+def states(project: LandingProject, name: str) -> dict[int, str]:
+    """The live state of each key."""
+    live = [row for row in project.rows(f"cdc_{name}") if row["row_hash"]]
+    return {int(row["id"]): row["state"] for row in live}
+
+
+@pytest.mark.smoke
+def test_each_message_is_read_once(broker: Broker, make_streams: MakeStreams) -> None:
+    broker.create("orders", partitions=2)
+    project = make_streams({"orders": stream("orders", load="upserts")})
+    send(broker, "orders", *({"id": i, "state": "new"} for i in range(20)))
+    project.build().succeeded()
+    assert states(project, "orders") == dict.fromkeys(range(20), "new")
+
+    send(broker, "orders", {"id": 3, "state": "paid"}, {"id": 4, "state": "paid"})
+    broker.send("orders", [None], keys=["5"])
+    project.build().succeeded()
+    expected = dict.fromkeys(range(20), "new") | {3: "paid", 4: "paid"}
+    del expected[5]
+    assert states(project, "orders") == expected
+
+    project.build().succeeded()
+    rows = project.rows("raw_orders", "row")
+    assert len(rows) == len({(row["_file_path"].split("/")[2], row["_row"]) for row in rows}) == 23
+    assert {row["_op"] for row in rows} == {"update", "delete"}
+    assert len({row["_batch"] for row in rows}) == 2
+
+
+def test_a_message_keeps_its_key_its_time_and_its_headers(
+    broker: Broker, make_streams: MakeStreams
+) -> None:
+    broker.create("readings")
+    project = make_streams({"readings": stream("readings")}, bare=["readings"])
+    broker.send(
+        "readings",
+        ['{"id": 1, "state": "1.10"}'],
+        keys=["room 7"],
+        headers=[("trace", b"a"), ("trace", b"\xff")],
+        timestamp=1_700_000_000_123,
+    )
+    project.build("-s", "raw_readings").succeeded()
+    (row,) = project.rows("raw_readings", "row")
+    assert row["_message_key"] == "room 7"
+    assert row["_message_time"].isoformat() == "2023-11-14T22:13:20.123000+00:00"
+    assert row["_message_headers"] == [
+        {"key": "trace", "value": "a"},
+        {"key": "trace", "value": "base64:/w=="},
+    ]
+    assert (row["_op"], row["state"], row["_row"]) == ("insert", "1.10", 0)
+    assert row["_event_time"] == row["_message_time"]
+    assert row["_sequence"] == "0" * 19
+    (file,) = project.rows("raw_readings", "file")
+    assert (file["_file_rows"], file["_file_columns"]) == (1, ["id", "state"])
+
+
+def test_a_message_that_cannot_be_read_goes_to_quarantine_and_back(
+    broker: Broker, make_streams: MakeStreams
+) -> None:
+    broker.create("payments")
+    entry = stream("payments", load="upserts", threshold=9)
+    project = make_streams({"payments": entry})
+    send(broker, "payments", {"id": 1, "state": "a"}, {"id": "x", "state": "b"})
+    broker.send("payments", ["{", b"\xff\xfe", ""], keys=["2", "3", "4"])
+    broker.send("payments", [None, '{"id": 9, "state": "late"}'], keys=['{"nr": 1}', "9"])
+    project.build().succeeded()
+    bad = {row["line"]: row["reason"] for row in project.rows("quarantine_payments")}
+    assert bad == {
+        1: "id is not a bigint: x",
+        2: "not a JSON object",
+        3: "not a JSON object",
+        4: "not a JSON object",
+        5: "key id is missing",
+    }
+    raw = {row["_row"]: row["_raw"] for row in project.rows("raw_payments", "bad")}
+    assert raw[3] == "base64://4="
+    assert states(project, "payments") == {1: "a", 9: "late"}
+
+    project.entries["payments"] = {**entry, "renames": {"nr": "id"}}
+    project.build(landing_replay="true").succeeded()
+    assert {row["line"] for row in project.rows("quarantine_payments")} == {1, 2, 3, 4}
+    assert states(project, "payments") == {9: "late"}, "the deletion of key 1 is replayed"
+
+
+def test_what_a_held_run_has_read_is_read_again(broker: Broker, make_streams: MakeStreams) -> None:
+    broker.create("stock")
+    project = make_streams({"stock": stream("stock", load="upserts")})
+    send(broker, "stock", {"id": 1, "state": "a"})
+    project.build().succeeded()
+    send(broker, "stock", {"id": "?", "state": "b"}, {"id": 2, "state": "c"})
+    held = project.build()
+    assert held.verdict("raw_stock") == "rejected"
+    assert states(project, "stock") == {1: "a"}
+    assert len(project.rows("raw_stock", "row")) == 1
+
+    send(broker, "stock", {"id": 3, "state": "d"})
+    project.entries["stock"]["threshold"] = 1
+    project.build().succeeded()
+    assert states(project, "stock") == {1: "a", 2: "c", 3: "d"}
+    offsets = [row["_row"] for row in project.rows("raw_stock") if row["_row"] is not None]
+    assert sorted(offsets) == [0, 1, 2, 3]
+
+
+def test_only_committed_transactions_are_read(broker: Broker, make_streams: MakeStreams) -> None:
+    broker.create("ledger")
+    project = make_streams({"ledger": stream("ledger", load="upserts")}, bare=["ledger"])
+    broker.send_in_transaction("ledger", ['{"id": 1, "state": "a"}'], keys=["1"])
+    broker.send_in_transaction("ledger", ['{"id": 1, "state": "x"}'], keys=["1"], abort=True)
+    broker.send_in_transaction("ledger", ['{"id": 2, "state": "b"}'], keys=["2"])
+    project.build().succeeded()
+    assert states(project, "ledger") == {1: "a", 2: "b"}
+    send(broker, "ledger", {"id": 3, "state": "c"})
+    project.build().succeeded()
+    assert states(project, "ledger") == {1: "a", 2: "b", 3: "c"}
+    assert len(project.rows("raw_ledger", "row")) == 3
+
+
+def test_deleted_messages_are_an_error_until_they_are_skipped(
+    broker: Broker, make_streams: MakeStreams
+) -> None:
+    broker.create("clicks")
+    project = make_streams({"clicks": stream("clicks", load="upserts")})
+    send(broker, "clicks", {"id": 1, "state": "a"})
+    project.build().succeeded()
+    send(broker, "clicks", {"id": 2, "state": "b"}, {"id": 3, "state": "c"})
+    broker.delete_records("clicks", 0, 2)
+    failed = project.build().failed()
+    assert "partition 0: 1 message from offset 1 on, deleted before it was read" in failed.text
+    assert "skip_to: {0: 2}" in failed.text
+    assert states(project, "clicks") == {1: "a"}
+
+    project.entries["clicks"]["skip_to"] = {0: 2}
+    project.build().succeeded()
+    assert states(project, "clicks") == {1: "a", 3: "c"}
+
+
+def test_a_topic_that_was_created_again_is_an_error_until_it_is_named(
+    broker: Broker, make_streams: MakeStreams
+) -> None:
+    broker.create("visits")
+    order = {"kafka.timestamp": "bigint", "kafka.offset": "bigint"}
+    project = make_streams({"visits": stream("visits", load="upserts", sequence=order)})
+    send(broker, "visits", {"id": 1, "state": "a"})
+    project.build().succeeded()
+    broker.delete("visits")
+    broker.create("visits")
+    send(broker, "visits", {"id": 1, "state": "b"}, {"id": 2, "state": "c"})
+    failed = project.build().failed()
+    assert "The topic 'visits' is not the one that was read before" in failed.text
+    assert states(project, "visits") == {1: "a"}
+
+    new = failed.text.partition("`topic_id: ")[2][:22]
+    project.entries["visits"]["topic_id"] = new
+    project.build().succeeded()
+    assert states(project, "visits") == {1: "b", 2: "c"}
+
+
+def test_an_unknown_topic_and_a_silent_broker_are_one_clear_error(
+    broker: Broker, make_streams: MakeStreams
+) -> None:
+    project = make_streams({"nothing": stream("nothing")}, bare=["nothing"])
+    failed = project.build("-s", "raw_nothing").failed()
+    assert f"The broker {broker.bootstrap} has no topic 'nothing'" in failed.text
+    project.broker = "127.0.0.1:9"
+    failed = project.build("-s", "raw_nothing").failed()
+    assert "The broker 127.0.0.1:9 did not say what the topic 'nothing' has" in failed.text
+    assert "the messages stay in Kafka" in failed.text
