@@ -21,6 +21,7 @@ from sparkwap.cli.build import register_build
 from sparkwap.cli.operations import register_maintain, register_sweep
 from sparkwap.cli.quarantine import register_quarantine
 from sparkwap.cli.source import register_source
+from sparkwap.cli.stream import register_stream
 from sparkwap.core.dbt_cli import add_dbt_options, call_of, say
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.redaction import redact
@@ -115,6 +116,7 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_quarantine,
     register_report,
     register_source,
+    register_stream,
     register_sweep,
     register_maintain,
 )

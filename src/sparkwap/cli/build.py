@@ -38,7 +38,7 @@ from sparkwap.landing.raw_models import (
     known_files,
     raw_models,
     switched_off,
-    unread_messages,
+    unread_topics,
 )  # fmt: skip
 from sparkwap.ledger.manifests import pack
 from sparkwap.plan import render
@@ -125,24 +125,11 @@ def unread_files(
     return unread, [str(fault) for fault in faults]
 
 
-def unread_topics(lake: LakePlace, models: Sequence[RawModel]) -> tuple[str, list[str]]:
-    """Return which topics have unread messages, empty for none, and the faults of other topics.
-
-    Args:
-        lake: the lake.
-        models: the raw models of topics. Each build reads all messages that are there.
-    """
-    found, faults = [], []
-    for model in models:
-        try:
-            count = unread_messages(lake, model)
-        except LandingError as error:
-            faults.append(str(error))
-            continue
-        if count:
-            plural = "" if count == 1 else "s"
-            found.append(f"{model.entry.topic} has {count:,} unread message{plural}")
-    return ", ".join(found), faults
+def messages_listed(counts: Mapping[str, int]) -> str:
+    """Return the numbers of unread messages, by raw model, as one text."""
+    return ", ".join(
+        f"{name} has {_count(range(count), 'unread message')}" for name, count in counts.items()
+    )
 
 
 def _left(drop: Drop, published: Collection[str]) -> bool:
@@ -163,7 +150,7 @@ def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
 
 
 def _count(things: Sequence[object], name: str) -> str:
-    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+    return f"{len(things):,} {name}{'' if len(things) == 1 else 's'}"
 
 
 def _dates(later: Sequence[Drop]) -> str:
@@ -253,7 +240,7 @@ def _enabled(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     ]
 
 
-def _selects(arguments: Sequence[str]) -> bool:
+def selects(arguments: Sequence[str]) -> bool:
     """Return whether arguments of ``dbt build`` select nodes."""
     options = ("-s", "-m", "--select", "--models", "--model", "--exclude", "--selector")
     return any(
@@ -347,7 +334,7 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     if STALE in arguments and AGAIN in arguments:
         raise ConfigError(f"{STALE} and {AGAIN} exclude each other. Nothing was built.")
     if STALE in arguments:
-        if _selects(call.build):
+        if selects(call.build):
             raise ConfigError(
                 f"{STALE} selects the nodes itself, so it takes no --select or --exclude. Nothing "
                 "was built. Leave out one of them."
@@ -370,14 +357,14 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     unread, faults = unread_files(
         of_files, known, call.project_dir / call.target_path, listing[LISTING]
     )
-    waiting, unreachable = unread_topics(lake, [m for m in models if m.entry.topic])
+    waiting, unreachable = unread_topics(lake, models)
     faults += unreachable
     for fault in faults:
         tell(fault)
     found = drops(unread, until)
     if not found:
         if waiting:
-            why: str | None = waiting
+            why: str | None = messages_listed(waiting)
         elif faults:
             why = "its errors show the faults"
         elif select:

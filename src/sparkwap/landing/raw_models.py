@@ -151,6 +151,26 @@ def unread_messages(lake: LakePlace, model: RawModel) -> int:
     return sum(one.next - one.first for one in topic.unread_ranges(model.entry, at, state))
 
 
+def unread_topics(lake: LakePlace, models: Sequence[RawModel]) -> tuple[dict[str, int], list[str]]:
+    """Return raw model to number of unread messages, without zeros, and the faults of others.
+
+    Args:
+        lake: the lake.
+        models: the raw models; those of files are left out.
+    """
+    found: dict[str, int] = {}
+    faults = []
+    for model in models:
+        try:
+            count = unread_messages(lake, model) if model.entry.topic else 0
+        except LandingError as error:
+            faults.append(str(error))
+            continue
+        if count:
+            found[model.name] = count
+    return found, faults
+
+
 def _files_of(table: Table, names: Collection[str] | None) -> Iterator[tuple[str, str]]:
     condition = "_kind = 'file'" if names is None else _rows_of("file", names)
     rows = table.scan(condition, selected_fields=("_file_path", "_file_sha256")).to_arrow()

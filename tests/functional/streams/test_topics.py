@@ -127,7 +127,7 @@ def test_only_committed_transactions_are_read(broker: Broker, make_streams: Make
     broker.create("ledger")
     project = make_streams({"ledger": stream("ledger", load="upserts")}, bare=["ledger"])
     broker.send_in_transaction("ledger", ['{"id": 1, "state": "a"}'], keys=["1"])
-    broker.send_in_transaction("ledger", ['{"id": 1, "state": "x"}'], keys=["1"], abort=True)
+    broker.send_in_transaction("ledger", ['{"id": 1, "state": "x"}'], keys=["1"], commit=False)
     broker.send_in_transaction("ledger", ['{"id": 2, "state": "b"}'], keys=["2"])
     project.build().succeeded()
     assert states(project, "ledger") == {1: "a", 2: "b"}

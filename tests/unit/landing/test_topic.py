@@ -64,7 +64,7 @@ def test_what_is_read_joins_what_was_read(offsets: dict[int, list[int]]) -> None
     known = {p: at for p, (_, at, _) in offsets.items() if at % 2}
     lost = any(oldest > 0 for p, (oldest, _) in state.items() if known and p not in known)
     if lost:
-        with pytest.raises(LandingError, match="deleted before (it was|they were) read"):
+        with pytest.raises(LandingError, match=r"deleted before (it was|they were) read"):
             read(known, state)
         return
     assert read(known, state) == [

@@ -1,0 +1,114 @@
+"""``sparkwap stream``: one gated build after the other, as long as topics get messages."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from sparkwap.cli.build import messages_listed, selects
+from sparkwap.core.dbt_cli import parse_call, say
+from sparkwap.core.errors import ConfigError
+from sparkwap.landing.raw_models import raw_models, unread_topics
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+LONGEST_WAIT_SECONDS = 600.0
+
+
+def register_stream(commands: Commands) -> None:
+    """Register ``sparkwap stream``."""
+    text = "build what is downstream of Kafka topics whenever they have unread messages"
+    parser = commands.add_parser(
+        "stream",
+        help=text,
+        description=text,
+        usage="sparkwap stream [--every SECONDS] [argument of dbt build ...]",
+        epilog="It runs until it is stopped (Ctrl-C). Each build is one gated dbt build of the raw "
+        "models that have unread messages and everything downstream. After a build that is not "
+        "published, it waits twice as long before each further try, at most ten minutes. SECONDS "
+        "are between two looks at the topics (default: 30).",
+        # All other arguments are dbt's: without a prefix for options, argparse parses none of them.
+        prefix_chars="\0",
+        add_help=False,
+    )
+    parser.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
+
+    def handler(parsed: argparse.Namespace) -> int:
+        if {"-h", "--help"} & set(parsed.arguments):
+            parser.print_help()
+            return 0
+        own = argparse.ArgumentParser(
+            prog="sparkwap stream", usage=parser.usage, add_help=False, allow_abbrev=False
+        )
+        own.add_argument("--every", type=_seconds, default=30.0)
+        given, rest = own.parse_known_args(parsed.arguments)
+        return stream(given.every, rest)
+
+    parser.set_defaults(handler=handler)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= LONGEST_WAIT_SECONDS:
+        raise ValueError(text)
+    return seconds
+
+
+def pause(every: float, failures: int) -> float:
+    """Return the seconds until the next look at the topics.
+
+    Args:
+        every: the seconds between two looks.
+        failures: the number of builds since the last one that was published.
+    """
+    return max(every, min(every * 2.0**failures, LONGEST_WAIT_SECONDS))
+
+
+def stream(
+    every: float,
+    arguments: Sequence[str],
+    tell: Callable[[str], None] = say,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Build whenever topics have unread messages, until a signal ends the process.
+
+    Args:
+        every: seconds between two looks at the topics.
+        arguments: more arguments of ``dbt build``.
+        tell: prints a line of progress.
+        sleep: waits, in seconds.
+
+    Raises:
+        SparkwapError: the project cannot be used, or has no topic.
+    """
+    call = parse_call(arguments)
+    if selects(call.build):
+        raise ConfigError(
+            "sparkwap stream selects the nodes itself, so it takes no --select or --exclude. "
+            "Nothing was built. Leave out the option."
+        )
+    models, lake = raw_models(call.manifest(), call.project_dir), call.lake()
+    topics = [model for model in models if model.entry.topic]
+    if not topics:
+        raise ConfigError(
+            "No raw model reads a topic, so there is nothing to stream. Nothing was built. For "
+            "files, call: sparkwap build"
+        )
+    tell(f"watching {', '.join(m.entry.topic for m in topics)}, every {every:g} s; Ctrl-C stops")
+    failures, told = 0, list[str]()
+    while True:
+        waiting, faults = unread_topics(lake, topics)
+        if faults != told:
+            for fault in faults:
+                tell(fault)
+            told = faults
+        if waiting:
+            tell(messages_listed(waiting))
+            code = call.run("build", *call.build, "--select", *(f"{name}+" for name in waiting))
+            failures = failures + 1 if code else 0
+            if failures:
+                tell(f"not published; the next try is in {pause(every, failures):g} s")
+        sleep(pause(every, failures))
