@@ -1,34 +1,25 @@
 """Iceberg's own REST test server, on loopback, in a Java process of a test's own.
 
-Its classes come from the jars in ``tests/requirements-rest.lock``, fetched once by the Ivy that
-Spark brings along, checked by checksum, and kept beside Spark's own jars.
+Its classes come from the jars in ``tests/requirements-rest.lock``, which ``maven`` fetches.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
-from filelock import FileLock
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from sparkwap.core.errors import JavaError
-from sparkwap.server import trust
+from helpers.maven import SPARK_JARS, from_spark, java_or_skip, kept_jars, pinned_jars
 from sparkwap.server.jars import SQLITE
-from sparkwap.server.java import find as find_java
 
 LOCK = Path(__file__).parents[1] / "requirements-rest.lock"
-SPARK_JARS = Path(pyspark.__file__).parent / "jars"
-FETCH_SECONDS = 600
 # Iceberg asks the Hadoop classes for files, and they log through these.
 FROM_SPARK = ("hadoop-client-*.jar", "slf4j-api-*.jar", "commons-*.jar", "py4j-*.jar")
 
@@ -61,16 +52,12 @@ class RestServer:
 def running_rest_server(folder: Path) -> Iterator[RestServer]:
     """Start a server whose catalog and warehouse are in ``folder``. Skips where there is no Java,
     or where its jars can neither be found nor fetched."""
-    try:
-        java = find_java()
-    except JavaError as error:
-        pytest.skip(f"the REST server needs Java: {error}")
-    os.environ.setdefault("JAVA_HOME", str(java.path.parent.parent))
-    jars = [*_jars(java.path), *(jar for glob in FROM_SPARK for jar in SPARK_JARS.glob(glob))]
+    java = java_or_skip("the REST server")
+    os.environ.setdefault("JAVA_HOME", str(java.parent.parent))
     port, process = launch_gateway(
-        classpath=":".join(map(str, jars)),
+        classpath=":".join(map(str, _jars(java))),
         jarpath=str(next(SPARK_JARS.glob("py4j-*.jar"))),
-        java_path=str(java.path),
+        java_path=str(java),
         javaopts=["-Xmx256m"],
         die_on_exit=True,
         return_proc=True,
@@ -115,78 +102,9 @@ def _serve(jvm: Any, uri: str, warehouse: str) -> int:
 
 
 def _jars(java: Path) -> list[Path]:
-    """The pinned jars, fetched if need be; they and the driver of SQLite."""
-    kept = Path(os.environ["SPARKWAP_JARS"])
-    folder = kept / "rest"
-    folder.mkdir(parents=True, exist_ok=True)
-    pins = dict(line.split(" --hash=sha256:") for line in LOCK.read_text().splitlines() if line)
-    with FileLock(folder / ".lock"):
-        absent = [pin for pin in pins if not (folder / _filename(pin)).exists()]
-        if absent:
-            _fetch(absent, folder, java)
-    for pin, checksum in pins.items():
-        path = folder / _filename(pin)
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        assert found == checksum, f"{path} is not the pinned jar; remove it to fetch it again"
-    sqlite = kept / SQLITE.filename
+    """The pinned jars, the driver of SQLite, and what Spark has."""
+    pinned = pinned_jars(LOCK, "rest", java)
+    sqlite = kept_jars() / SQLITE.filename
     if not sqlite.exists():
         pytest.skip(f"{sqlite} is fetched by the first start of a server, which has not been yet")
-    return [*(folder / _filename(pin) for pin in pins), sqlite]
-
-
-def _fetch(pins: list[str], folder: Path, java: Path) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        ivy = Path(scratch, "ivy.xml")
-        ivy.write_text(_ivy_file(pins))
-        command = [
-            "-cp",
-            str(next(SPARK_JARS.glob("ivy-*.jar"))),
-            "org.apache.ivy.Main",
-            *("-ivy", str(ivy), "-cache", f"{scratch}/cache"),
-            *("-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"),
-        ]
-        said = _run([str(java), *command])
-        bundle = trust.bundle()
-        if bundle is not None and _absent(pins, folder):
-            options = trust.java_options(bundle, Path(scratch, "trust.jks"))
-            said = _run([str(java), *options, *command])
-    missing = _absent(pins, folder)
-    if missing:
-        pytest.skip(f"the REST server's jars cannot be fetched: {', '.join(missing)}: {said}")
-
-
-def _run(command: list[str]) -> str:
-    ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False
-    )
-    return " | ".join(ended.stdout.strip().splitlines()[-3:])
-
-
-def _absent(pins: list[str], folder: Path) -> list[str]:
-    return [pin for pin in pins if not (folder / _filename(pin)).exists()]
-
-
-def _ivy_file(pins: list[str]) -> str:
-    artifacts: dict[tuple[str, str, str], list[str]] = {}
-    for pin in pins:
-        group, artifact, version, *classifier = pin.split(":")
-        more = f' m:classifier="{classifier[0]}"' if classifier else ""
-        artifacts.setdefault((group, artifact, version), []).append(
-            f'<artifact name="{artifact}" type="jar" ext="jar"{more}/>'
-        )
-    lines = [
-        f'<dependency org="{group}" name="{name}" rev="{version}" transitive="false">'
-        f"{''.join(files)}</dependency>"
-        for (group, name, version), files in artifacts.items()
-    ]
-    return (
-        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
-        '<info organisation="sparkwap" module="rest-server"/>'
-        f"<dependencies>{''.join(lines)}</dependencies></ivy-module>"
-    )
-
-
-def _filename(pin: str) -> str:
-    _, artifact, version, *classifier = pin.split(":")
-    return "-".join([artifact, version, *classifier]) + ".jar"
+    return [*pinned, sqlite, *from_spark(*FROM_SPARK)]
