@@ -13,6 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 from types import TracebackType
@@ -91,7 +92,7 @@ class Broker:
     admin: AdminClient
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder.resolve()
         self._java = java_or_skip("Kafka")
         jars = [*pinned_jars(LOCK, "kafka", self._java), *from_spark(*FROM_SPARK)]
         self._classpath = ":".join(map(str, jars))
@@ -113,8 +114,9 @@ class Broker:
 
     def start(self) -> None:
         """Start the process, with the data of the former one, and wait until it answers."""
+        assert self._process is None, "it runs"
         settings, data = self.folder / "server.properties", self.folder / "data"
-        if not data.exists():
+        if not (data / "meta.properties").exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             settings.write_text(
                 SETTINGS.format(broker=self._port, controller=self._controller, data=data)
@@ -316,20 +318,20 @@ def _send(
     errors: list[KafkaError] = []
     texts = list(values)
     names = repeat(None, len(texts)) if keys is None else keys
+
+    def delivered(number: int, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            errors.append(error)
+        else:
+            offsets[number] = message.offset() or 0
+
     for number, (value, key) in enumerate(zip(texts, names, strict=True)):
-
-        def delivered(error: KafkaError | None, message: Message, number: int = number) -> None:
-            if error is not None:
-                errors.append(error)
-            else:
-                offsets[number] = message.offset() or 0
-
         producer.produce(
             topic,
             value,
             key,
             -1 if partition is None else partition,
-            on_delivery=delivered,
+            on_delivery=partial(delivered, number),
             timestamp=timestamp or 0,
             headers=list(headers or ()),
         )
