@@ -100,7 +100,17 @@ KAFKA = (
 """Spark's Kafka source, and what it needs."""
 
 # Dependencies of the pinned jars that Spark includes, or that have annotations only.
-_EXCLUDED = ("org.slf4j:slf4j-api", "org.checkerframework:checker-qual")
+_EXCLUDED = (
+    "com.github.luben:zstd-jni",
+    "com.google.code.findbugs:jsr305",
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.checkerframework:checker-qual",
+    "org.lz4:lz4-java",
+    "org.scala-lang.modules:scala-parallel-collections_2.13",
+    "org.slf4j:slf4j-api",
+    "org.xerial.snappy:snappy-java",
+)
 
 # Settings of the user for the source of jars, such as a company's mirror.
 _RESOLVER_SETTINGS = ("spark.jars.ivySettings", "spark.jars.repositories")
