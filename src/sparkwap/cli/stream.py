@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+import psutil
 
 from sparkwap.cli.build import messages_listed, selects
 from sparkwap.core.dbt_cli import parse_call, say
@@ -26,10 +30,10 @@ def register_stream(commands: Commands) -> None:
         help=text,
         description=text,
         usage="sparkwap stream [--every SECONDS] [argument of dbt build ...]",
-        epilog="It runs until it is stopped (Ctrl-C). Each build is one gated dbt build of the raw "
-        "models that have unread messages and everything downstream. After a build that is not "
-        "published, it waits twice as long before each further try, at most ten minutes. SECONDS "
-        "are between two looks at the topics (default: 30).",
+        epilog="It runs until it is stopped (Ctrl-C, SIGTERM). Each build is one gated dbt build "
+        "of the raw models that have unread messages and everything downstream. After a build that "
+        "is not published, it waits twice as long before each further try, at most ten minutes. "
+        "SECONDS are between two looks at the topics (default: 30).",
         # All other arguments are dbt's: without a prefix for options, argparse parses none of them.
         prefix_chars="\0",
         add_help=False,
@@ -98,6 +102,8 @@ def stream(
             "files, call: sparkwap build"
         )
     tell(f"watching {', '.join(m.entry.topic for m in topics)}, every {every:g} s; Ctrl-C stops")
+    # Services are stopped by this signal; then dbt cancels its statements as after Ctrl-C.
+    signal.signal(signal.SIGTERM, _interrupt)
     failures, told = 0, list[str]()
     while True:
         waiting, faults = unread_topics(lake, topics)
@@ -112,3 +118,10 @@ def stream(
             if failures:
                 tell(f"not published; the next try is in {pause(every, failures):g} s")
         sleep(pause(every, failures))
+
+
+def _interrupt(_: int, __: object) -> None:
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            child.send_signal(signal.SIGINT)
+    raise KeyboardInterrupt

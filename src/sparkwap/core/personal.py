@@ -19,8 +19,10 @@ SUBJECT, PERSONAL, SUBJECT_TEXT = "subject", "personal", "subject_text"
 OF_TABLES = ("sensitive", "pii")
 MARKS = (SUBJECT, PERSONAL, SUBJECT_TEXT, *OF_TABLES)
 RAW_ROW, QUARANTINED_ROW = "_raw", "raw_text"
-RAW_TEXT = frozenset({RAW_ROW, QUARANTINED_ROW})
-"""Columns with whole rows of landing files as text, with unknown content."""
+MESSAGE_KEY, MESSAGE_HEADERS = "_message_key", "_message_headers"
+RAW_TEXT = frozenset({RAW_ROW, QUARANTINED_ROW, MESSAGE_KEY, MESSAGE_HEADERS})
+"""Columns with whole rows of landing files, or keys and headers of messages, as text, with unknown
+content."""
 
 WHOLE = "*"
 """Stands for all columns of a table."""

@@ -26,6 +26,7 @@ from sparkwap.erasure.subject_tables import (
     SubjectTable,
     derived,
     key_texts,
+    message_columns,
     places,
     with_columns,
 )
@@ -216,6 +217,8 @@ class SubjectFinder:
             delete = _either(keyed, delete)
         elif keyed != "false":
             updates = _changes(keyed, self._new_values(place, types))
+        if request.erases and place.action == "clear":
+            updates += self._cleared_messages(place, rewrite.main, loose, types)
         if FILE_ROWS in types and delete != "false":
             gone = {path: int(n) for path, n in self._sql(rows_gone(rewrite.main, delete))}
             self._journal.outside = sorted({*self._journal.outside, *gone})
@@ -231,6 +234,19 @@ class SubjectFinder:
             for name in place.personal
             if name.lower() in given
         }
+
+    def _cleared_messages(
+        self, place: SubjectTable, main: str, search: Search, types: Mapping[str, str]
+    ) -> list[Update]:
+        """Return the updates that clear keys and headers of messages which name the subject."""
+        named = replace(place, texts=message_columns(types), any_cell=False)
+        conditions, by_key = Conditions(self._journal.salt), Search(search.keys)
+        where = conditions.rows(
+            named, by_key, self._naming(named, main, search, types), list(types)
+        )
+        if where == "false" or not named.texts:
+            return []
+        return [Update(where, cleared(named.texts, types))]
 
     def _naming(
         self, place: SubjectTable, main: str, search: Search, types: Mapping[str, str]

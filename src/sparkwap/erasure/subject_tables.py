@@ -22,7 +22,15 @@ from typing import Any, Literal
 
 from sparkwap.catalog.model import Identifier
 from sparkwap.core.errors import ConfigError
-from sparkwap.core.personal import PERSONAL, QUARANTINED_ROW, RAW_ROW, SUBJECT, SUBJECT_TEXT
+from sparkwap.core.personal import (
+    MESSAGE_HEADERS,
+    MESSAGE_KEY,
+    PERSONAL,
+    QUARANTINED_ROW,
+    RAW_ROW,
+    SUBJECT,
+    SUBJECT_TEXT,
+)
 from sparkwap.erasure.search import Search, text_of
 
 # A table with these columns was made by the macro `quarantine`.
@@ -146,6 +154,11 @@ def derived(
     return tuple(found[name] for name in sorted(found) if name not in names)
 
 
+def message_columns(columns: Collection[str]) -> tuple[str, ...]:
+    """Return the columns with keys and headers of messages, in the raw log of a topic."""
+    return tuple(name for name in columns if name.lower() in (MESSAGE_KEY, MESSAGE_HEADERS))
+
+
 def raw_columns(columns: Collection[str]) -> tuple[str, ...]:
     """Return the columns with the raw text of bad rows, in raw logs and quarantines."""
     present = {name.lower() for name in columns}
@@ -161,11 +174,13 @@ def with_columns(place: SubjectTable, columns: Collection[str]) -> SubjectTable:
     def existing(names: Iterable[str]) -> tuple[str, ...]:
         return tuple(present[name.lower()] for name in names if name.lower() in present)
 
+    # Where rows stay, only these cells are cleared.
+    own = message_columns(columns) if place.action == "delete" else ()
     return replace(
         place,
         keys=existing(place.keys),
         personal=existing(place.personal),
-        texts=existing(dict.fromkeys([*place.texts, *raw_columns(columns)])),
+        texts=existing(dict.fromkeys([*place.texts, *raw_columns(columns), *own])),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sparkwap.core.errors import ConfigError
+from sparkwap.core.personal import MESSAGE_HEADERS, MESSAGE_KEY
 from sparkwap.landing.contents import Contents
 from sparkwap.landing.entry import Entry
 from sparkwap.landing.row_sql import TOMBSTONE, text
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS = {
-    "_message_key": "string",
+    MESSAGE_KEY: "string",
     "_message_time": "timestamp",
-    "_message_headers": "array<struct<key: string, value: string>>",
+    MESSAGE_HEADERS: "string",
 }
 """The columns that the log of a topic has besides the others."""
 OFFSET, TIMESTAMP = "kafka.offset", "kafka.timestamp"
@@ -76,9 +77,9 @@ def messages(
         f"case partition {cases} end as _path",
         "offset as _line",
         f"coalesce({_text_of('value')}, {text(TOMBSTONE)}) as _text",
-        f"{_text_of('key')} as _message_key",
+        f"{_text_of('key')} as {MESSAGE_KEY}",
         "timestamp as _message_time",
-        f"transform(headers, h -> {pair}) as _message_headers",
+        f"to_json(transform(headers, h -> {pair})) as {MESSAGE_HEADERS}",
     )
 
 

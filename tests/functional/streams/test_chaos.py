@@ -111,14 +111,20 @@ class Stream:
                 stderr=subprocess.STDOUT,
             )  # fmt: skip
 
-    def end(self, how: signal.Signals = signal.SIGKILL) -> None:
-        """End it and the dbt process that it runs."""
+    def end(self) -> None:
+        """Kill it and the dbt process that it runs."""
         assert self.process is not None
-        own = psutil.Process(self.process.pid)
-        for process in [*own.children(recursive=False), own]:
-            with suppress(psutil.NoSuchProcess):
-                process.send_signal(how)
+        with suppress(psutil.NoSuchProcess):
+            own = psutil.Process(self.process.pid)
+            for process in [*own.children(), own]:
+                process.kill()
         self.process.wait(60)
+
+    def stop(self) -> None:
+        """Stop it as a service manager does."""
+        assert self.process is not None
+        self.process.terminate()
+        assert self.process.wait(60) == 130
 
     def kill_dbt(self) -> None:
         assert self.process is not None
@@ -151,7 +157,11 @@ def own_lake(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.timeout(SECONDS + 600)
 def test_nothing_is_lost_or_twice_or_unaudited(
-    broker: Broker, own_lake: Path, tmp_path: Path, shared_jars: None
+    broker: Broker,
+    own_lake: Path,
+    tmp_path: Path,
+    shared_jars: None,
+    request: pytest.FixtureRequest,
 ) -> None:
     broker.create("transfers", partitions=2)
     output = {
@@ -183,6 +193,7 @@ def test_nothing_is_lost_or_twice_or_unaudited(
     kills: list[Callable[[], None]] = [kill_broker, own.kill_dbt, kill_server, kill_stream]
     models.build().succeeded()
     own.start()
+    request.addfinalizer(own.end)
     end = time.monotonic() + SECONDS
     with running(watcher):
         with running(transfers):
@@ -192,7 +203,7 @@ def test_nothing_is_lost_or_twice_or_unaudited(
                 kills[number % len(kills)]()
                 number += 1
         until(lambda: ends(models) == broker.end_offsets("transfers"), own)
-    own.end(signal.SIGINT)
+    own.stop()
 
     first_seen: dict[tuple[int, int], float] = {}
     for (raw, state), at in watcher.seen.items():

@@ -65,7 +65,7 @@ def test_a_message_keeps_its_key_its_time_and_its_headers(
     (row,) = project.rows("raw_readings", "row")
     assert row["_message_key"] == "room 7"
     assert row["_message_time"].isoformat() == "2023-11-14T22:13:20.123000+00:00"
-    assert row["_message_headers"] == [
+    assert json.loads(row["_message_headers"]) == [
         {"key": "trace", "value": "a"},
         {"key": "trace", "value": "base64:/w=="},
     ]
