@@ -218,7 +218,13 @@ class SubjectFinder:
         elif keyed != "false":
             updates = _changes(keyed, self._new_values(place, types))
         if request.erases and place.action == "clear":
-            updates += self._cleared_messages(place, rewrite.main, loose, types)
+            named = self._messages_naming(place, rewrite.main, loose, types)
+            # Nobody can use a bad row; it may have the subject's values in unmarked columns.
+            delete = _either(
+                delete, "false" if named == "false" else f"(_kind = 'bad' and {named})"
+            )
+            if named != "false":
+                updates.append(Update(named, cleared(message_columns(types), types)))
         if FILE_ROWS in types and delete != "false":
             gone = {path: int(n) for path, n in self._sql(rows_gone(rewrite.main, delete))}
             self._journal.outside = sorted({*self._journal.outside, *gone})
@@ -235,18 +241,16 @@ class SubjectFinder:
             if name.lower() in given
         }
 
-    def _cleared_messages(
+    def _messages_naming(
         self, place: SubjectTable, main: str, search: Search, types: Mapping[str, str]
-    ) -> list[Update]:
-        """Return the updates that clear keys and headers of messages which name the subject."""
-        named = replace(place, texts=message_columns(types), any_cell=False)
-        conditions, by_key = Conditions(self._journal.salt), Search(search.keys)
-        where = conditions.rows(
-            named, by_key, self._naming(named, main, search, types), list(types)
-        )
-        if where == "false" or not named.texts:
-            return []
-        return [Update(where, cleared(named.texts, types))]
+    ) -> str:
+        """Return a condition for the messages whose key or headers name the subject, or "false"."""
+        own = replace(place, texts=message_columns(types), any_cell=False)
+        if not own.texts:
+            return "false"
+        naming = self._naming(own, main, search, types)
+        conditions = Conditions(self._journal.salt)
+        return conditions.rows(own, Search(search.keys), naming, list(types))
 
     def _naming(
         self, place: SubjectTable, main: str, search: Search, types: Mapping[str, str]

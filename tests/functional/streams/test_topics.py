@@ -187,3 +187,34 @@ def test_an_unknown_topic_and_a_silent_broker_are_one_clear_error(
     failed = project.build("-s", "raw_nothing").failed()
     assert "The broker 127.0.0.1:9 did not say what the topic 'nothing' has" in failed.text
     assert "the messages stay in Kafka" in failed.text
+
+
+@pytest.mark.parametrize("action", ["delete", "clear"])
+def test_an_erasure_reaches_keys_and_headers(
+    broker: Broker, make_streams: MakeStreams, action: str
+) -> None:
+    topic = f"people_{action}"
+    broker.create(topic)
+    project = make_streams({topic: stream(topic, load="upserts", threshold=9)}, bare=[topic])
+    send(broker, topic, {"id": 4711, "state": "a"}, {"id": 4712, "state": "b"})
+    broker.send(topic, [None, "{"], keys=['{"nr": 4711}', "4711"])
+    broker.send(topic, ['{"id": 4712, "state": "c"}'], headers=[("by", "user 4711")])
+    mark = {"name": "id", "config": {"meta": {"subject": "person", "on_erase": action}}}
+    project.write()
+    marked = json.loads((project.project.folder / "models/models.yml").read_text())
+    for model in marked["models"]:
+        model["columns"] = [mark]
+    project.project.write({"models/models.yml": json.dumps(marked)})
+    project.project.dbt("build").succeeded()
+    before = len(project.rows(f"raw_{topic}"))
+    erased = project.project.operation(
+        "wap_erase", subject="person", keys=["4711"], confirm=True
+    ).succeeded()
+    assert "none holds the subject" in erased.text
+    rows = project.rows(f"raw_{topic}")
+    assert [row for row in rows if "4711" in repr(row)] == []
+    assert len(rows) == before - (4 if action == "delete" else 2)
+    assert {row["id"] for row in project.rows(f"cdc_{topic}") if row["id"]} == {"4712"}
+    # Its position is as it was: nothing is read again.
+    project.project.dbt("build").succeeded()
+    assert len(project.rows(f"raw_{topic}")) == len(rows)
