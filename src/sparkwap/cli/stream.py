@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 LONGEST_WAIT_SECONDS = 600.0
+_MOST_DOUBLINGS = 20
+"""More of them would not change a wait, and overflow in the end."""
 
 
 def register_stream(commands: Commands) -> None:
@@ -55,10 +57,13 @@ def register_stream(commands: Commands) -> None:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds <= LONGEST_WAIT_SECONDS:
-        raise ValueError(text)
-    return seconds
+    with suppress(ValueError):
+        seconds = float(text)
+        if 0 < seconds <= LONGEST_WAIT_SECONDS:
+            return seconds
+    raise argparse.ArgumentTypeError(
+        f"'{text}' is not a number of seconds above 0 and up to {LONGEST_WAIT_SECONDS:g}"
+    )
 
 
 def pause(every: float, failures: int) -> float:
@@ -68,7 +73,8 @@ def pause(every: float, failures: int) -> float:
         every: the seconds between two looks.
         failures: the number of builds since the last one that was published.
     """
-    return max(every, min(every * 2.0**failures, LONGEST_WAIT_SECONDS))
+    doublings = min(failures, _MOST_DOUBLINGS)
+    return max(every, min(every * 2.0**doublings, LONGEST_WAIT_SECONDS))
 
 
 def stream(

@@ -126,7 +126,6 @@ def audits(new_pipeline: NewPipeline) -> Pipeline:
     return pipeline
 
 
-@pytest.mark.smoke
 def test_good_rows_pass(audits: Pipeline) -> None:
     write_models(audits.project, good=True)
     done = audits.dbt("build")

@@ -111,12 +111,14 @@ def test_a_failed_fetch_is_repeated_with_pythons_certificates(
     assert said[-1] == f"trying again with the certificates of {bundle}"
 
 
+@pytest.mark.parametrize("kafka", [False, True])
 @pytest.mark.parametrize("postgres", [False, True])
-def test_only_required_drivers_are_fetched(postgres: bool) -> None:
-    names = [jar.artifact for jar in jars.required(postgres)]
+def test_only_required_drivers_are_fetched(postgres: bool, kafka: bool) -> None:
+    names = [jar.artifact for jar in jars.required(postgres, kafka)]
     assert names[0].startswith("iceberg-spark-runtime")
     # A data diff needs the SQLite driver with any catalog.
-    assert names[1:] == ["sqlite-jdbc", *(["postgresql"] if postgres else [])]
+    of_kafka = [jar.artifact for jar in jars.KAFKA] if kafka else []
+    assert names[1:] == ["sqlite-jdbc", *(["postgresql"] if postgres else []), *of_kafka]
 
 
 def test_a_key_store_has_what_java_reads() -> None:

@@ -159,6 +159,23 @@ def test_a_requested_build_runs(
     assert lake.lines == ["no unread landing files; one build of the present data: as requested"]
 
 
+def test_unread_messages_are_one_build(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.published = {JANUARY, FEBRUARY, MARCH}
+    monkeypatch.setattr(build, "unread_topics", lambda *_: ({"raw_t": 1234}, []))
+    assert lake.build() == 0
+    assert lake.builds == [None]
+    assert lake.lines[-1].endswith("one build of the present data: raw_t has 1,234 unread messages")
+
+
+def test_a_broker_that_is_down_does_not_stop_the_files(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "unread_topics", lambda *_: ({}, ["no broker"]))
+    assert lake.build() == 0
+    assert lake.lines[0] == "no broker"
+    assert lake.builds == [JANUARY, FEBRUARY, MARCH]
+
+
 def test_files_that_cannot_be_used_are_left_to_the_build(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,14 @@ def test_contradictory_marks_are_refused(columns: Any, said: str) -> None:
         places([node("t", **columns)], "customer")
 
 
+def test_keys_and_headers_of_messages_may_name_the_subject() -> None:
+    columns = ["id", "_raw", "_message_key", "_message_time", "_message_headers"]
+    found = with_columns(SubjectTable(("s", "raw_t"), ("id",)), columns)
+    assert found.texts == ("_raw", "_message_key", "_message_headers")
+    stays = with_columns(SubjectTable(("s", "raw_t"), ("id",), action="clear"), columns)
+    assert stays.texts == ("_raw",)
+
+
 def test_quarantines_and_stored_failures_need_no_marks() -> None:
     nodes = [
         node("raw_shop__customers", id=KEY),
