@@ -1,4 +1,4 @@
-"""Read landing files into an append-only change log, each file exactly once.
+"""Read landing files or messages into an append-only change log, each exactly once.
 
 A *drop* is all files with one load date. The raw table of an entity contains its change log and the
 list of the files that were read. Each file adds its rows and one row for itself
@@ -29,6 +29,9 @@ A raw table has the entity's own columns (all text, as published; an empty field
 ``_file_rows``    bigint        number of rows in the file, counted without Spark
 ``_file_columns`` array<string> the file's columns as published
 ================= ============= ===================================================================
+
+The log of a Kafka topic (see ``docs/streams.md``) also has ``_message_key``, ``_message_time`` and
+``_message_headers``. There a range of offsets of a partition is a file, and ``_row`` is the offset.
 
 On the ``file`` row of a full load, ``_sequence`` is the lowest sequence of that load. The events of
 a table are ordered by ``_sequence``, ``_file_path``, ``_row``, ``_part``. If a replay accepts a bad

@@ -66,8 +66,7 @@ def rest(tmp_path_factory: pytest.TempPathFactory, shared_jars: None) -> Iterato
         server.stop(lake)
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("together", ["true", "false"])
+@pytest.mark.parametrize("together", ["true", pytest.param("false", marks=pytest.mark.smoke)])
 def test_the_gate_on_a_rest_catalog(
     rest: tuple[RestServer, server.Endpoint], together: str, tmp_path: Path
 ) -> None:

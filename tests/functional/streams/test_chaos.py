@@ -155,7 +155,8 @@ def own_lake(tmp_path: Path) -> Iterator[Path]:
     server.stop(lake)
 
 
-@pytest.mark.timeout(SECONDS + 600)
+@pytest.mark.smoke
+@pytest.mark.timeout(SECONDS + 900)
 def test_nothing_is_lost_or_twice_or_unaudited(
     broker: Broker,
     own_lake: Path,
