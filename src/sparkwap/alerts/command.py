@@ -17,8 +17,7 @@ from sparkwap.gate.settings import settings_of
 
 if TYPE_CHECKING:
     from sparkwap.alerts.send import Delivery
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from sparkwap.core.dbt_cli import Commands
 
 _HOW = "See docs/alerts.md: vars of dbt_project.yml, wap_alerts, routes."
 

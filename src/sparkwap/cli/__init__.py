@@ -31,7 +31,7 @@ from sparkwap.pr.commands import register_pr
 from sparkwap.report.command import register_report
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from sparkwap.core.dbt_cli import Commands
 
 EXIT_ERROR = 1
 EXIT_NOT_RUNNING = 3  # the exit code of service scripts for `status`

@@ -14,7 +14,6 @@ listed once; all builds use this listing.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -27,7 +26,7 @@ from uuid import uuid4
 
 from sparkwap import landing
 from sparkwap.core import next_command
-from sparkwap.core.dbt_cli import DbtCall, LakePlace, parse_call, say
+from sparkwap.core.dbt_cli import DbtCall, LakePlace, add_dbt_command, parse_call, say
 from sparkwap.core.errors import ConfigError
 from sparkwap.gate.settings import of_one_call
 from sparkwap.landing import LandingError, LandingFile
@@ -47,9 +46,8 @@ from sparkwap.plan.command import plan_of, selection
 if TYPE_CHECKING:
     from sparkwap.catalog import Identifier
     from sparkwap.catalog.model import TableState
+    from sparkwap.core.dbt_cli import Commands
     from sparkwap.ledger.records import LedgerPublish
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _DATES_SHOWN = 3
 AGAIN, STALE = "--again", "--stale"
@@ -291,29 +289,18 @@ def _why_build(call: DbtCall, place: LakePlace, manifest: Mapping[str, Any]) -> 
 def register_build(commands: Commands) -> None:
     """Register ``sparkwap build``."""
     text = "load the landing folder into the lake, with one gated dbt build per drop, oldest first"
-    parser = commands.add_parser(
+    add_dbt_command(
+        commands,
         "build",
-        help=text,
-        description=text,
-        usage="sparkwap build [--again | --stale] [argument of dbt build ...]",
-        epilog="It stops at the first drop that is not published. The variable landing_until "
-        "(--vars) is the last load date to build. If no file is unread and today's last publish "
+        text,
+        "--again | --stale",
+        "It stops at the first drop that is not published. The variable landing_until (--vars) is "
+        "the last load date to build. If no file and no message is unread and today's last publish "
         "has the same code, nothing is built; with --again, or with an argument for dbt, "
         "everything is built again. With --stale, only the nodes are built that `sparkwap plan` "
         "shows as such.",
-        # All arguments are dbt's: without a prefix for options, argparse parses none of them.
-        prefix_chars="\0",
-        add_help=False,
+        build,
     )
-    parser.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
-
-    def handler(parsed: argparse.Namespace) -> int:
-        if {"-h", "--help"} & set(parsed.arguments):
-            parser.print_help()
-            return 0
-        return build(parsed.arguments)
-
-    parser.set_defaults(handler=handler)
 
 
 def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -> int:

@@ -13,7 +13,7 @@ from sparkwap.runs.operations.maintain import Maintain
 from sparkwap.runs.operations.sweep import Sweep
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from sparkwap.core.dbt_cli import Commands
 
 
 def register_sweep(commands: Commands) -> None:

@@ -19,7 +19,7 @@ from sparkwap.landing.entry import REPLAY
 from sparkwap.landing.raw_models import BadRow, RawModel, bad_rows, raw_models
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from sparkwap.core.dbt_cli import Commands
 
 _SHOWN = 20
 _TEXT_SHOWN = 120

@@ -25,7 +25,7 @@ from sparkwap.landing.landing_files import DROP_PREFIX
 from sparkwap.landing.samples import read_samples
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from sparkwap.core.dbt_cli import Commands
 
 
 _DEFAULTS = """\

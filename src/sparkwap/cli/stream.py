@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import psutil
 
 from sparkwap.cli.build import messages_listed, selects
-from sparkwap.core.dbt_cli import parse_call, say
+from sparkwap.core.dbt_cli import add_dbt_command, parse_call, say
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing.raw_models import raw_models, unread_topics
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from sparkwap.core.dbt_cli import Commands
 
 LONGEST_WAIT_SECONDS = 600.0
 _MOST_DOUBLINGS = 20
@@ -27,33 +27,24 @@ _MOST_DOUBLINGS = 20
 def register_stream(commands: Commands) -> None:
     """Register ``sparkwap stream``."""
     text = "build what is downstream of Kafka topics whenever they have unread messages"
-    parser = commands.add_parser(
+    add_dbt_command(
+        commands,
         "stream",
-        help=text,
-        description=text,
-        usage="sparkwap stream [--every SECONDS] [argument of dbt build ...]",
-        epilog="It runs until it is stopped (Ctrl-C, SIGTERM). Each build is one gated dbt build "
-        "of the raw models that have unread messages and everything downstream. After a build that "
-        "is not published, it waits twice as long before each further try, at most ten minutes. "
-        "SECONDS are between two looks at the topics (default: 30).",
-        # All other arguments are dbt's: without a prefix for options, argparse parses none of them.
-        prefix_chars="\0",
-        add_help=False,
+        text,
+        "--every SECONDS",
+        "It runs until it is stopped (Ctrl-C, SIGTERM). Each build is one gated dbt build of the "
+        "raw models that have unread messages and everything downstream. After a build that is not "
+        "published, it waits twice as long before each further try, at most ten minutes. SECONDS "
+        "are between two looks at the topics (default: 30).",
+        _parsed,
     )
-    parser.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
 
-    def handler(parsed: argparse.Namespace) -> int:
-        if {"-h", "--help"} & set(parsed.arguments):
-            parser.print_help()
-            return 0
-        own = argparse.ArgumentParser(
-            prog="sparkwap stream", usage=parser.usage, add_help=False, allow_abbrev=False
-        )
-        own.add_argument("--every", type=_seconds, default=30.0)
-        given, rest = own.parse_known_args(parsed.arguments)
-        return stream(given.every, rest)
 
-    parser.set_defaults(handler=handler)
+def _parsed(arguments: Sequence[str]) -> int:
+    own = argparse.ArgumentParser(prog="sparkwap stream", add_help=False, allow_abbrev=False)
+    own.add_argument("--every", type=_seconds, default=30.0)
+    given, rest = own.parse_known_args(arguments)
+    return stream(given.every, rest)
 
 
 def _seconds(text: str) -> float:

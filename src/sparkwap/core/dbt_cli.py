@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,8 @@ from sparkwap.core.redaction import redact
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "target-path", "vars")
 
@@ -268,6 +270,45 @@ def add_dbt_options(parser: argparse.ArgumentParser) -> None:
     for option in _DBT_OPTIONS:
         short = ["-t"] if option == "target" else []
         parser.add_argument(f"--{option}", *short, help="as for dbt")
+
+
+def add_dbt_command(
+    commands: Commands,
+    name: str,
+    text: str,
+    own: str,
+    epilog: str,
+    run: Callable[[list[str]], int],
+) -> None:
+    """Add a command whose arguments are those of ``dbt build``, besides its own.
+
+    Args:
+        commands: the commands of sparkwap.
+        name: the name of the command.
+        text: its description.
+        own: its own arguments, as they are shown in its usage.
+        epilog: the end of its help.
+        run: runs it with all of its arguments; returns its exit code.
+    """
+    parser = commands.add_parser(
+        name,
+        help=text,
+        description=text,
+        usage=f"sparkwap {name} [{own}] [argument of dbt build ...]",
+        epilog=epilog,
+        # Without a prefix for options, argparse parses none of dbt's.
+        prefix_chars="\0",
+        add_help=False,
+    )
+    parser.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
+
+    def handler(parsed: argparse.Namespace) -> int:
+        if {"-h", "--help"} & set(parsed.arguments):
+            parser.print_help()
+            return 0
+        return run(parsed.arguments)
+
+    parser.set_defaults(handler=handler)
 
 
 def given_options(parsed: argparse.Namespace) -> list[str]:

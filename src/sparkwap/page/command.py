@@ -19,7 +19,7 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.page.access import SETTINGS, TOKEN, Settings, new_token, without_secrets
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    from sparkwap.core.dbt_cli import Commands
 
 HOST = "127.0.0.1"
 PORT = 8501

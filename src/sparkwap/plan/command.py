@@ -14,9 +14,8 @@ from sparkwap.landing.raw_models import unread
 from sparkwap.plan import render
 
 if TYPE_CHECKING:
+    from sparkwap.core.dbt_cli import Commands
     from sparkwap.plan.decide import Plan
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def register_plan(commands: Commands) -> None:

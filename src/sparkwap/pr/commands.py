@@ -13,9 +13,8 @@ from sparkwap.core.names import BRANCH_RULE, branch_problem, is_run_branch
 
 if TYPE_CHECKING:
     # Not at run time: it imports the catalog, which is slow.
+    from sparkwap.core.dbt_cli import Commands
     from sparkwap.pr.life import PullRequest
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def register_pr(commands: Commands) -> None:

@@ -22,9 +22,8 @@ from sparkwap.report.facts import ReportFacts, utc_now
 from sparkwap.report.history import rows_of_project, with_last_runs, with_rollbacks
 
 if TYPE_CHECKING:
+    from sparkwap.core.dbt_cli import Commands
     from sparkwap.publish.lake import Lake
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 PYTHON = "SPARKWAP_ELEMENTARY_PYTHON"
 """Environment variable with the path of a Python that has the package ``elementary-data``."""

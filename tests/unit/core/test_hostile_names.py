@@ -123,7 +123,7 @@ def test_columns_of_landing_files(name: str) -> None:
             "files": [{"match": "*", "load": "changes"}],
         }
     )
-    schema = log.schema([name, "id"])
+    schema = log.schema([name, "id"], entry)
     assert schema.startswith(f"{sqltext.quote(name)} string, `id` string, ")
     fault = landing_sql.fault(entry, entry.layouts[0], True, ["id", name])
     # Without all quoted parts, nothing of the name is left.
