@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -35,21 +35,21 @@ class RawModel:
         table: its schema and table.
         root: its landing folder; the project's folder for a topic.
         entry: its landing entry.
-        connection: the settings of the connection to Kafka; empty for files.
+        kafka: the connection to Kafka as it is written in the meta; None for files.
     """
 
     name: str
     table: tuple[str, str]
     root: Path
     entry: Entry
-    connection: Mapping[str, str] = field(default_factory=dict, repr=False)
+    kafka: Any = None
 
 
 def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]:
     """Return the enabled models of dbt's manifest that have a landing entry, ordered by name.
 
     Raises:
-        ConfigError: a model has no landing folder, or no broker for its topic.
+        ConfigError: a model has no landing folder.
         LandingError: an entry is invalid.
     """
     nodes = [node for node in manifest["nodes"].values() if _has_entry(node)]
@@ -60,8 +60,7 @@ def _raw_model(node: Mapping[str, Any], project_dir: Path) -> RawModel:
     name, meta = str(node["name"]), node["config"]["meta"]
     entry = parse_entry(meta["landing"])
     root = (project_dir / root_of(name, meta, entry)).resolve()
-    connection = kafka.connection(name, meta) if entry.topic else {}
-    return RawModel(name, (node["schema"], node["alias"]), root, entry, connection)
+    return RawModel(name, (node["schema"], node["alias"]), root, entry, meta.get("kafka"))
 
 
 def switched_off(manifest: Mapping[str, Any]) -> list[str]:
@@ -144,9 +143,11 @@ def unread_messages(lake: LakePlace, model: RawModel) -> int:
         model: a raw model with a topic.
 
     Raises:
+        ConfigError: the settings of the connection are invalid.
         LandingError: the broker does not answer, or messages are missing.
     """
-    state = kafka.state(model.connection, model.entry.topic)
+    settings = kafka.connection(model.name, {"kafka": model.kafka})
+    state = kafka.state(settings, model.entry.topic)
     at = topic.positions(known_files(lake, [model]), model.entry.topic)
     return sum(one.next - one.first for one in topic.unread_ranges(model.entry, at, state))
 

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from sparkwap import landing
+from sparkwap.core.dbt_cli import LakePlace
+from sparkwap.landing.raw_models import RawModel
+from sparkwap.page.topics import topic_lags
+from sparkwap.server import CATALOG_NAME, ServerConfig, catalog_properties
 
 from .conftest import MakeStreams, stream
 
@@ -74,6 +83,35 @@ def test_a_message_keeps_its_key_its_time_and_its_headers(
     assert row["_sequence"] == "0" * 19
     (file,) = project.rows("raw_readings", "file")
     assert (file["_file_rows"], file["_file_columns"]) == (1, ["id", "state"])
+
+
+def test_the_lag_of_a_topic_is_known(
+    broker: Broker, make_streams: MakeStreams, config: ServerConfig
+) -> None:
+    broker.create("lags", partitions=2)
+    project = make_streams({"lags": stream("lags")}, bare=["lags"])
+    place = LakePlace(CATALOG_NAME, catalog_properties(config))
+    entry = landing.parse_entry(project.entries["lags"])
+    table = (project.project.schema, "raw_lags")
+    model = RawModel("raw_lags", table, Path(), entry, {"bootstrap.servers": broker.bootstrap})
+
+    def lag() -> tuple[datetime | None, int | None]:
+        (found,) = topic_lags(place, [model])
+        assert found.problem == ""
+        return found.newest, found.unread
+
+    assert lag() == (None, 0)
+    broker.send("lags", ['{"id": 1}'], timestamp=1_700_000_000_000)
+    broker.send("lags", ['{"id": 2}'], timestamp=1_600_000_000_000, partition=1)
+    assert lag() == (None, 2)
+    project.build("-s", "raw_lags").succeeded()
+    published = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    assert lag() == (published, 0)
+    broker.send("lags", ['{"id": 3}'], timestamp=1_700_000_001_000)
+    assert lag() == (published, 1)
+    (unknown,) = topic_lags(place, [replace(model, kafka={"bootstrap.servers": "127.0.0.1:9"})])
+    assert (unknown.newest, unknown.unread) == (published, None)
+    assert "did not say what the topic 'lags' has" in unknown.problem
 
 
 def test_a_message_that_cannot_be_read_goes_to_quarantine_and_back(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from sparkwap.page import charts, open_branches, quarantine, run_history
+from sparkwap.page import charts, open_branches, quarantine, run_history, topics
 from sparkwap.page.formats import (
     VERDICTS,
     badge_of,
@@ -37,6 +37,23 @@ def draw_home(page: Page) -> None:
                 for item in items
             ]
         )
+    lags = topics.topic_lags(page.call.lake(), page.raw_models)
+    if lags:
+        st.subheader("Kafka topics")
+        draw_table(
+            [
+                {
+                    "topic": lag.topic,
+                    "raw model": lag.model,
+                    "newest message on main (UTC)": format_time(lag.newest),
+                    "unread messages": "unknown" if lag.unread is None else f"{lag.unread:,}",
+                }
+                for lag in lags
+            ]
+        )
+    for lag in lags:
+        if lag.problem:
+            st.warning(escape_markdown(lag.problem))
     if page.runs:
         last = page.runs[0]
         st.caption(escape_markdown(f"Last run: {last.label}"))
