@@ -14,7 +14,7 @@ import psutil
 from sparkwap.cli.build import messages_listed, selects
 from sparkwap.core.dbt_cli import add_dbt_command, parse_call, say
 from sparkwap.core.errors import ConfigError
-from sparkwap.landing.raw_models import raw_models, unread_topics
+from sparkwap.landing.raw_models import position, raw_models, unread_topics
 
 if TYPE_CHECKING:
     from sparkwap.core.dbt_cli import Commands
@@ -110,8 +110,14 @@ def stream(
             told = faults
         if waiting:
             tell(messages_listed(waiting))
-            code = call.run("build", *call.build, "--select", *(f"{name}+" for name in waiting))
-            failures = failures + 1 if code else 0
+            chosen = [model for model in topics if model.name in waiting]
+            before = [position(lake, model) for model in chosen]
+            call.run("build", *call.build, "--select", *(f"{model.name}+" for model in chosen))
+            # The exit code is not enough: the gate may hold what dbt has built without an error.
+            published = all(
+                position(lake, model) != at for model, at in zip(chosen, before, strict=True)
+            )
+            failures = 0 if published else failures + 1
             if failures:
                 tell(f"not published; the next try is in {pause(every, failures):g} s")
         sleep(pause(every, failures))

@@ -148,8 +148,13 @@ def unread_messages(lake: LakePlace, model: RawModel) -> int:
     """
     settings = kafka.connection(model.name, {"kafka": model.kafka})
     state = kafka.state(settings, model.entry.topic)
-    at = topic.positions(known_files(lake, [model]), model.entry.topic)
+    at = position(lake, model)
     return sum(one.next - one.first for one in topic.unread_ranges(model.entry, at, state))
+
+
+def position(lake: LakePlace, model: RawModel) -> topic.Positions:
+    """Return the position of a published raw table in its topic."""
+    return topic.positions(known_files(lake, [model]), model.entry.topic)
 
 
 def unread_topics(lake: LakePlace, models: Sequence[RawModel]) -> tuple[dict[str, int], list[str]]:

@@ -28,10 +28,11 @@ class Enough(Exception):
 
 
 class Topics:
-    """A project whose topics have these unread messages at each look; the code of each build."""
+    """A project whose topics have these unread messages at each look; whether builds publish."""
 
-    def __init__(self, looks: list[dict[str, int]], codes: list[int]) -> None:
-        self.looks, self.codes = iter(looks), iter(codes)
+    def __init__(self, looks: list[dict[str, int]], publishes: list[bool]) -> None:
+        self.looks, self.publishes = iter(looks), iter(publishes)
+        self.position = 0
         self.builds: list[tuple[str, ...]] = []
         self.lines: list[str] = []
         self.pauses: list[float] = []
@@ -40,7 +41,8 @@ class Topics:
     def call(self, arguments: list[str]) -> Any:
         def run(*command: str) -> int:
             self.builds.append(command)
-            return next(self.codes)
+            self.position += next(self.publishes)
+            return 0
 
         return SimpleNamespace(
             build=tuple(arguments), manifest=dict, project_dir=Path(), lake=lambda: None, run=run
@@ -58,6 +60,7 @@ class Topics:
         monkeypatch.setattr(stream, "parse_call", self.call)
         monkeypatch.setattr(stream, "raw_models", lambda *_: [model, files])
         monkeypatch.setattr(stream, "unread_topics", self.look)
+        monkeypatch.setattr(stream, "position", lambda *_: self.position)
         before = signal.getsignal(signal.SIGTERM)
         try:
             with pytest.raises(Enough):
@@ -68,7 +71,7 @@ class Topics:
 
 
 def test_only_what_has_messages_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran = Topics([{}, {"raw_a": 2}, {}], [0]).run(monkeypatch, "--threads", "2")
+    ran = Topics([{}, {"raw_a": 2}, {}], [True]).run(monkeypatch, "--threads", "2")
     assert ran.builds == [("build", "--threads", "2", "--select", "raw_a+")]
     assert ran.lines == ["watching a, every 5 s; Ctrl-C stops", "raw_a has 2 unread messages"]
     assert ran.pauses == [5, 5, 5]
@@ -77,7 +80,7 @@ def test_only_what_has_messages_is_built(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_it_waits_longer_after_each_build_that_is_not_published(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ran = Topics([{"raw_a": 1}] * 4, [1, 1, 0, 1]).run(monkeypatch)
+    ran = Topics([{"raw_a": 1}] * 4, [False, False, True, False]).run(monkeypatch)
     assert ran.pauses == [10, 20, 5, 10]
     assert ran.lines.count("not published; the next try is in 10 s") == 2
 
