@@ -66,6 +66,28 @@ def same_rows_as(snapshot: md.Document | None) -> tuple[int, ...]:
     return tuple(int(one) for one in text.split(",") if one.isdecimal())
 
 
+def newest_with_same_rows(document: md.Document, head: int | None) -> dict[int, int]:
+    """Return snapshot -> the newest one on the way from it to ``head`` that has the same rows.
+
+    Args:
+        document: The table's metadata.
+        head: A snapshot.
+
+    Returns:
+        The ancestors of ``head``, itself, and the expired ones that maintenance has named.
+    """
+    found: dict[int, int] = {}
+    newest = later = None
+    for snapshot in md.ancestors(document, head):
+        one = int(snapshot["snapshot-id"])
+        if newest is None or not same_rows(document, one, later):
+            newest = one
+        later, found[one] = one, newest
+        for expired in same_rows_as(snapshot):
+            found.setdefault(expired, newest)
+    return found
+
+
 def rows_since(document: md.Document, snapshot_id: int | None) -> int | None:
     """Return the time when the rows of a snapshot last changed, in milliseconds since the epoch.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from helpers.lake import Reader
+from helpers.lake import Reader, SparkReader
 from helpers.project import MakeProject, Outcome, Project
 
 ROWS = 1_100_000
@@ -122,6 +122,26 @@ def test_after_a_rollback_the_state_before_it_counts(
     assert answered(reader, again)["unique"] == "incremental"
     env.setenv("NEW", f"select {ROWS}L as id, 'a' as kind")
     assert project.dbt("build").failed().verdict("t") == "rejected"
+
+
+def test_a_compaction_leaves_nothing_to_audit(
+    make_project: MakeProject, reader: Reader, spark: SparkReader, env: pytest.MonkeyPatch
+) -> None:
+    project = project_of(make_project, "added_compacted", APPENDED)
+    project.dbt("build").succeeded()
+    table = f"{project.schema}.t"
+    spark.rows(
+        f"call lake.system.rewrite_data_files(table => '{table}', "
+        "options => map('rewrite-all', 'true'))"
+    )
+    env.setenv("NEW", f"select {ROWS}L as id, 'a' as kind")
+    after = project.dbt("build").succeeded()
+    assert answered(reader, after) == dict.fromkeys(ALL, "incremental")
+    env.setenv("NEW", "select 5L as id, 'z' as kind")
+    run = project.dbt("build").failed()
+    found = answered(reader, run)
+    assert (found["unique"], found["accepted_values"]) == ("alone", "alone")
+    assert (found["not_null"], found["above"]) == ("incremental", "incremental")
 
 
 def test_a_changed_test_or_column_is_audited_whole(

@@ -16,6 +16,7 @@ from sparkwap.catalog.content_equality import (
     ROWS_SINCE,
     SAME_ROWS_AS,
     between,
+    newest_with_same_rows,
     rows_since,
     same_rows,
     shares_no_files,
@@ -93,6 +94,21 @@ def test_a_snapshot_of_maintenance_names_those_with_the_same_rows() -> None:
     assert same_rows(document, 2, 3)
     assert not same_rows(document, 1, 3)
     assert not same_rows(table((1, None, APPEND), (3, 1, {**named, SAME_ROWS_AS: "x"})), 1, 3)
+
+
+def test_the_newest_snapshot_with_the_rows_of_another() -> None:
+    more = {**APPEND, "total-records": "6"}
+    after = {**COMPACTION, "total-records": "6"}
+    document = table(
+        (1, None, APPEND), (2, 1, COMPACTION), (3, 2, more), (4, 3, after), (5, 4, after)
+    )
+    assert newest_with_same_rows(document, 5) == {5: 5, 4: 5, 3: 5, 2: 2, 1: 2}
+    assert newest_with_same_rows(document, 3) == {3: 3, 2: 2, 1: 2}
+    assert newest_with_same_rows(document, None) == {}
+    # Maintenance names snapshots that have expired since.
+    named = {"operation": "replace", SAME_ROWS_AS: "2,1", "total-records": "1"}
+    document = table((3, 2, named), (4, 3, more))
+    assert newest_with_same_rows(document, 4) == {4: 4, 3: 3, 2: 3, 1: 3}
 
 
 def test_the_time_of_the_last_change_of_rows() -> None:

@@ -30,6 +30,7 @@ from sparkwap.audits.incremental import (
 )
 from sparkwap.audits.shared_statement import Changed
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.content_equality import newest_with_same_rows
 from sparkwap.catalog.file_plan import DataFile
 from sparkwap.catalog.private_catalog import PrivateCatalog
 from sparkwap.catalog.snapshot_files import Part, Snapshot, common_manifests
@@ -156,7 +157,11 @@ class IncrementFinder:
             parent = heads[1] if form.parent else None
             answer = Answer("shared", digest, now, 0, heads[0], parent, locations)
             found.answers[at] = answer
-            base = latest(passed(rows.get(one.test_id, ()), digest), *map(parts.history, states))
+            results = [
+                parts.forwarded(result, states)
+                for result in passed(rows.get(one.test_id, ()), digest)
+            ]
+            base = latest(results, *map(parts.history, states))
             changed = self._changed(form, states, base, parts) if base else None
             if base is None or changed is None:
                 continue
@@ -318,6 +323,7 @@ class _Parts:
         connections, name = command.connections, command.credentials.catalog_name
         self._private = PrivateCatalog(connections.rows_of, name)
         self._histories: dict[str, list[md.Document]] = {}
+        self._same: dict[str, dict[int, int]] = {}
         self._snapshots: dict[tuple[str, int], Snapshot] = {}
         self._made: dict[tuple[str, int, str | None], _Rows | None] = {}
 
@@ -327,6 +333,23 @@ class _Parts:
             found = list(md.ancestors(state.document, state.head))
             self._histories[state.location] = found
         return self._histories[state.location]
+
+    def forwarded(self, result: Passed, states: Sequence[_State]) -> Passed:
+        """Return a result as one of the newest snapshots with the rows that it has read.
+
+        So a compaction, which replaces files and changes no row, leaves nothing to audit.
+        """
+        table, parent = states[0], states[-1]
+        return replace(
+            result,
+            snapshot=self._same_rows(table).get(result.snapshot, result.snapshot),
+            parent=result.parent and self._same_rows(parent).get(result.parent, result.parent),
+        )
+
+    def _same_rows(self, state: _State) -> dict[int, int]:
+        if state.location not in self._same:
+            self._same[state.location] = newest_with_same_rows(state.document, state.head)
+        return self._same[state.location]
 
     def added(self, state: _State, base: int) -> _Rows | None:
         """Return the rows that were added since a snapshot; None if they are not known."""
