@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tenacity
+
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import redact, remember
 from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.topic import TopicState
 
 TIMEOUT_SECONDS = 15.0
+_PAUSE_SECONDS = 0.5
 _SECRETS = ("sasl.password",)
 _SETTINGS = (
     "bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.username", *_SECRETS,
@@ -118,25 +121,54 @@ def state(settings: Mapping[str, str], topic: str) -> TopicState:
         {**settings, "log_level": 0, "error_cb": lambda error: problems.append(str(error))}
     )
     limit = {"request_timeout": TIMEOUT_SECONDS}
-    try:
-        found = client.describe_topics(TopicCollection([topic]), **limit)[topic].result()
+
+    def described() -> Any:
+        return client.describe_topics(TopicCollection([topic]), **limit)[topic].result()
+
+    def offsets(places: list[Any], which: Any) -> dict[int, int]:
+        level = IsolationLevel.READ_COMMITTED
+        futures = client.list_offsets(dict.fromkeys(places, which), isolation_level=level, **limit)
+        return {place.partition: future.result().offset for place, future in futures.items()}
+
+    def look() -> TopicState | None:
+        found = described()
         places = [TopicPartition(topic, part.id) for part in found.partitions]
+        oldest, end = offsets(places, OffsetSpec.earliest()), offsets(places, OffsetSpec.latest())
+        topic_id = _text_of_id(found.topic_id)
+        # The offsets could be those of a topic that was created in the meantime.
+        if _text_of_id(described().topic_id) != topic_id:
+            return None
+        return TopicState(topic_id, {number: (oldest[number], end[number]) for number in oldest})
 
-        def offsets(which: Any) -> dict[int, int]:
-            level = IsolationLevel.READ_COMMITTED
-            futures = client.list_offsets(
-                dict.fromkeys(places, which), isolation_level=level, **limit
-            )
-            return {place.partition: future.result().offset for place, future in futures.items()}
-
-        oldest, end = offsets(OffsetSpec.earliest()), offsets(OffsetSpec.latest())
+    try:
+        looked: TopicState = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_passes) | tenacity.retry_if_result(_is_none),
+            wait=tenacity.wait_fixed(_PAUSE_SECONDS),
+            stop=tenacity.stop_after_delay(TIMEOUT_SECONDS),
+            reraise=True,
+        )(look)
     except KafkaException as error:
         raise _unanswered(settings, topic, error, problems) from error
-    identity = found.topic_id
+    return looked
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+def _passes(error: BaseException) -> bool:
+    """Return whether an error of a broker passes by itself: a partition is changing its leader."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    passing = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+    return isinstance(error, KafkaException) and error.args[0].code() in passing
+
+
+def _text_of_id(identity: Any) -> str:
+    """Return the id of a topic as Kafka's tools show it."""
     parts = (identity.get_most_significant_bits(), identity.get_least_significant_bits())
     digits = b"".join(part.to_bytes(8, "big", signed=True) for part in parts)
-    topic_id = base64.urlsafe_b64encode(digits).decode().rstrip("=")
-    return TopicState(topic_id, {number: (oldest[number], end[number]) for number in oldest})
+    return base64.urlsafe_b64encode(digits).decode().rstrip("=")
 
 
 def _unanswered(
