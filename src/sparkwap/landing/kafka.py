@@ -109,7 +109,13 @@ def state(settings: Mapping[str, str], topic: str) -> TopicState:
         LandingError: no broker answers, or it has no such topic.
     """
     try:
-        from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+        from confluent_kafka import (
+            IsolationLevel,
+            KafkaError,
+            KafkaException,
+            TopicCollection,
+            TopicPartition,
+        )  # fmt: skip
         from confluent_kafka.admin import AdminClient, OffsetSpec
     except ImportError:
         raise ConfigError(
@@ -130,19 +136,21 @@ def state(settings: Mapping[str, str], topic: str) -> TopicState:
         futures = client.list_offsets(dict.fromkeys(places, which), isolation_level=level, **limit)
         return {place.partition: future.result().offset for place, future in futures.items()}
 
-    def look() -> TopicState | None:
+    def look() -> TopicState:
         found = described()
         places = [TopicPartition(topic, part.id) for part in found.partitions]
         oldest, end = offsets(places, OffsetSpec.earliest()), offsets(places, OffsetSpec.latest())
         topic_id = _text_of_id(found.topic_id)
         # The offsets could be those of a topic that was created in the meantime.
         if _text_of_id(described().topic_id) != topic_id:
-            return None
+            raise KafkaException(
+                KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "the topic is being created again")
+            )
         return TopicState(topic_id, {number: (oldest[number], end[number]) for number in oldest})
 
     try:
         looked: TopicState = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_passes) | tenacity.retry_if_result(_is_none),
+            retry=tenacity.retry_if_exception(_passes),
             wait=tenacity.wait_fixed(_PAUSE_SECONDS),
             stop=tenacity.stop_after_delay(TIMEOUT_SECONDS),
             reraise=True,
@@ -150,10 +158,6 @@ def state(settings: Mapping[str, str], topic: str) -> TopicState:
     except KafkaException as error:
         raise _unanswered(settings, topic, error, problems) from error
     return looked
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 def _passes(error: BaseException) -> bool:
