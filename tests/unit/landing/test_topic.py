@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, Uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -203,3 +205,68 @@ def test_a_faulty_connection_is_refused(given: Any, told: str) -> None:
     with pytest.raises(ConfigError, match=told) as error:
         kafka.connection("raw_orders", {"kafka": given})
     assert "open" not in str(error.value).replace("dbt_project", "")
+
+
+class Future:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def result(self) -> Any:
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+
+class Admin:
+    """A client of a broker that answers with these ids and errors, one for each question."""
+
+    def __init__(self, ids: list[Uuid], errors: list[int]) -> None:
+        self.ids, self.errors = iter(ids), iter(errors)
+
+    def describe_topics(self, *_: Any, **__: Any) -> dict[str, Future]:
+        found = SimpleNamespace(topic_id=next(self.ids), partitions=[SimpleNamespace(id=0)])
+        return {"t": Future(found)}
+
+    def list_offsets(self, wanted: dict[Any, Any], **_: Any) -> dict[Any, Future]:
+        code = next(self.errors, 0)
+        value = KafkaException(KafkaError(code)) if code else SimpleNamespace(offset=7)
+        return dict.fromkeys(wanted, Future(value))
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, ids: list[Uuid], errors: list[int]) -> TopicState:
+    monkeypatch.setattr("confluent_kafka.admin.AdminClient", lambda _: Admin(ids, errors))
+    monkeypatch.setattr(kafka, "_PAUSE_SECONDS", 0)
+    return kafka.state({"bootstrap.servers": "b:1"}, "t")
+
+
+def test_the_id_of_a_topic_is_written_as_kafka_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = asked(monkeypatch, [Uuid(-1, -2)] * 2, [])
+    assert found == TopicState("_____________________g", {0: (7, 7)})
+
+
+def test_a_partition_that_changes_its_leader_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = asked(monkeypatch, [Uuid(1, 1)] * 4, [0, KafkaError.NOT_LEADER_FOR_PARTITION])
+    assert found.offsets == {0: (7, 7)}
+
+
+def test_offsets_of_a_topic_that_is_created_meanwhile_are_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old, new = Uuid(1, 1), Uuid(2, 2)
+    found = asked(monkeypatch, [old, new, new, new], [])
+    assert found == asked(monkeypatch, [new, new], [])
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, "has no topic 't'"),
+        (KafkaError._TIMED_OUT, "did not say what the topic 't' has"),
+        (KafkaError._NOENT, "did not say what the topic 't' has"),
+    ],
+)
+def test_other_errors_are_told(monkeypatch: pytest.MonkeyPatch, code: int, told: str) -> None:
+    with pytest.raises(LandingError, match=told):
+        asked(monkeypatch, [Uuid(1, 1)], [code])
