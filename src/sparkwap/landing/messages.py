@@ -89,11 +89,13 @@ def row_text(entry: Entry) -> str:
     """
     if not entry.topic or entry.layouts[0].load != "upserts":
         return "_text"
-    inner = "get_json_object(_message_key, '$.payload')"  # of a key with its schema beside it
-    key = f"coalesce({inner}, _message_key)"
+    # A key with its schema beside it has a payload; one value may be a JSON string or plain.
+    key = "coalesce(get_json_object(_message_key, '$.payload'), _message_key)"
     if len(entry.key) == 1:
-        plain = f"to_json(named_struct({text(entry.key[0])}, _message_key))"
-        key = f"if(_message_key like '{{%', {key}, {plain})"
+        unquoted = f"coalesce(get_json_object(concat('[', {key}, ']'), '$[0]'), {key})"
+        value = f"if({key} like '\"%', {unquoted}, {key})"
+        plain = f"to_json(named_struct({text(entry.key[0])}, {value}))"
+        key = f"if({key} like '{{%', {key}, {plain})"
     return f"if(_text = {text(TOMBSTONE)}, {key}, _text)"
 
 

@@ -78,9 +78,12 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
     root = (here.project / root_of(name, here.meta, entry)).resolve()
     drop = here.meta.get("drop") or {}
     table = session.table(f"{dbt.this}") if dbt.is_incremental else None
-    known = known_log(table, entry) if table is not None else NOTHING
+    replays = _is_true(here.settings.get(REPLAY) or drop.get("replay"))
+    # The position in a topic is one query, however many ranges were read.
+    with_files = replays or not entry.topic
+    known = known_log(table, entry, with_files) if table is not None else NOTHING
     reader = Reader(session, entry, known, here)
-    if _is_true(here.settings.get(REPLAY) or drop.get("replay")):
+    if replays:
         return reader.nothing() if table is None else reader.replay(table)
     if entry.topic:
         settings = kafka.connection(name, here.meta)
@@ -110,14 +113,13 @@ def _is_true(value: object) -> bool:
     return str(value).strip().lower() in ("true", "1", "yes")
 
 
-def known_log(table: DataFrame, entry: Entry) -> KnownFiles:
-    """Return the known files of a log: one query for its file rows, one for its last load."""
+def known_log(table: DataFrame, entry: Entry, with_files: bool) -> KnownFiles:
+    """Return what a log has: one query for its file rows, if asked for; one for its last load."""
     own = [c for c in table.columns if not c.startswith("_")]
-    rows = (
-        table.where("_kind = 'file'")
-        .select("_file_path", "_file_sha256", "_load_date", "_file_columns")
-        .collect()
+    files = table.where("_kind = 'file'").select(
+        "_file_path", "_file_sha256", "_load_date", "_file_columns"
     )
+    rows = files.collect() if with_files else []
     batch = table.selectExpr("max(_batch)").collect()[0][0]
     return KnownFiles(
         files={row["_file_path"]: row["_file_sha256"] for row in rows},

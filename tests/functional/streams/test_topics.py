@@ -142,6 +142,22 @@ def test_a_message_that_cannot_be_read_goes_to_quarantine_and_back(
     assert states(project, "payments") == {9: "late"}, "the deletion of key 1 is replayed"
 
 
+def test_keys_of_tombstones_are_plain_or_json(broker: Broker, make_streams: MakeStreams) -> None:
+    broker.create("codes")
+    columns = {"id": "string", "state": "string"}
+    project = make_streams({"codes": stream("codes", load="upserts", columns=columns)})
+    ids = ["007", "1.10", "a b", "{x", 'q"', "é", "p", "json", "null"]
+    send(broker, "codes", *({"id": i, "state": "new"} for i in [*ids, "stays"]))
+    keys = ["007", "1.10", "a b", '{"id": "{x"}', 'q"', '"é"', "json", "null"]
+    with_schema = '{"schema": {"type": "string"}, "payload": "p"}'
+    broker.send("codes", [None] * 9, keys=[*keys, with_schema])
+    project.build().succeeded()
+    live = {row["id"] for row in project.rows("cdc_codes") if row["row_hash"]}
+    assert live == {"stays"}
+    deleted = [row["id"] for row in project.rows("raw_codes", "row") if row["_op"] == "delete"]
+    assert sorted(deleted) == sorted(ids)
+
+
 def test_what_a_held_run_has_read_is_read_again(broker: Broker, make_streams: MakeStreams) -> None:
     broker.create("stock")
     project = make_streams({"stock": stream("stock", load="upserts")})
