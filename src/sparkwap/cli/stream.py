@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import psutil
 
 from sparkwap.cli.build import messages_listed, selects
-from sparkwap.core.dbt_cli import add_dbt_command, parse_call, say
+from sparkwap.core.dbt_cli import DbtCall, LakePlace, add_dbt_command, parse_call, say
 from sparkwap.core.errors import ConfigError
-from sparkwap.landing.raw_models import position, raw_models, unread_topics
+from sparkwap.core.redaction import redact
+from sparkwap.landing.raw_models import RawModel, position, raw_models, unread_topics
 
 if TYPE_CHECKING:
     from sparkwap.core.dbt_cli import Commands
@@ -91,36 +92,55 @@ def stream(
             "sparkwap stream selects the nodes itself, so it takes no --select or --exclude. "
             "Nothing was built. Leave out the option."
         )
-    models, lake = raw_models(call.manifest(), call.project_dir), call.lake()
-    topics = [model for model in models if model.entry.topic]
+    topics, lake = _topics(call), call.lake()
     if not topics:
         raise ConfigError(
             "No raw model reads a topic, so there is nothing to stream. Nothing was built. For "
             "files, call: sparkwap build"
         )
-    tell(f"watching {', '.join(m.entry.topic for m in topics)}, every {every:g} s; Ctrl-C stops")
+    named = ", ".join(dict.fromkeys(model.entry.topic for model in topics))
+    tell(f"watching {named}, every {every:g} s; Ctrl-C stops")
     # Services are stopped by this signal; then dbt cancels its statements as after Ctrl-C.
     signal.signal(signal.SIGTERM, _interrupt)
-    failures, told = 0, list[str]()
+    failures, told, again = 0, list[str](), frozenset[str]()
     while True:
-        waiting, faults = unread_topics(lake, topics)
-        if faults != told:
-            for fault in faults:
-                tell(fault)
-            told = faults
-        if waiting:
-            tell(messages_listed(waiting))
-            chosen = [model for model in topics if model.name in waiting]
-            before = [position(lake, model) for model in chosen]
-            call.run("build", *call.build, "--select", *(f"{model.name}+" for model in chosen))
-            # The exit code is not enough: the gate may hold what dbt has built without an error.
-            published = all(
-                position(lake, model) != at for model, at in zip(chosen, before, strict=True)
-            )
-            failures = 0 if published else failures + 1
-            if failures:
-                tell(f"not published; the next try is in {pause(every, failures):g} s")
+        try:
+            if failures or told:
+                topics = _topics(call)  # the project may have been corrected
+            waiting, faults = unread_topics(lake, topics)
+            if faults != told:
+                for fault in faults:
+                    tell(fault)
+                told = faults
+            chosen = [model for model in topics if model.name in {*waiting, *again}]
+            if chosen:
+                tell(messages_listed(waiting) or f"again: {', '.join(m.name for m in chosen)}")
+                published = _build(call, lake, chosen, waiting)
+                again = frozenset() if published else frozenset(m.name for m in chosen)
+                failures = 0 if published else failures + 1
+        except Exception as error:  # of the catalog, the store, the project: they may pass
+            tell(redact(f"{type(error).__name__}: {error}"))
+            failures += 1
+        if failures:
+            tell(f"not published; the next try is in {pause(every, failures):g} s")
         sleep(pause(every, failures))
+
+
+def _topics(call: DbtCall) -> list[RawModel]:
+    return [m for m in raw_models(call.manifest(), call.project_dir) if m.entry.topic]
+
+
+def _build(
+    call: DbtCall, lake: LakePlace, models: Sequence[RawModel], waiting: Collection[str]
+) -> bool:
+    """Build models and everything downstream; return whether all of it is published.
+
+    The exit code is not enough: the gate may hold what dbt has built without an error.
+    """
+    before = {model.name: position(lake, model) for model in models if model.name in waiting}
+    code = call.run("build", *call.build, "--select", *(f"{model.name}+" for model in models))
+    moved = all(position(lake, m) != before[m.name] for m in models if m.name in before)
+    return code == 0 and moved
 
 
 def _interrupt(_: int, __: object) -> None:

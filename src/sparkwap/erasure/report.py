@@ -180,7 +180,10 @@ def result(report: Mapping[str, Any], written: Sequence[Path]) -> list[str]:
     else:
         lines.append(f"Proven: {len(files)} files read, none holds the subject.")
     if report["outside_the_lake"]:
-        lines.append("These landing files hold the subject; edit or delete them:")
+        lines.append(
+            "These landing files hold the subject, edit or delete them; messages of a Kafka topic "
+            "(topic/id/partition/offsets) go by its retention or compaction:"
+        )
         lines += [f"  {path}" for path in report["outside_the_lake"][:_SHOWN]]
         if len(report["outside_the_lake"]) > _SHOWN:
             lines.append(f"  and {len(report['outside_the_lake']) - _SHOWN} more, in the report")

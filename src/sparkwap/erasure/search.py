@@ -6,10 +6,12 @@ occurs in many files, so it is searched for only in its own columns.
 
 from __future__ import annotations
 
+import base64
 import re
 import struct
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -20,6 +22,7 @@ from urllib.parse import unquote
 WORD_LENGTH = 5
 NUMBER_LENGTH = 7
 _PAIR = re.compile(r"([A-Za-z_]\w*)=([^/,&\s]*)")
+_BASE64 = re.compile(r"base64:([A-Za-z0-9+/]+=*)")
 _EPOCH = date(1970, 1, 1)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _SPACES = frozenset("bfnrt")
@@ -112,8 +115,8 @@ class Search:
         return frozenset(word for word in self.words if word.isdigit())
 
     def in_text(self, text: str) -> bool:
-        """Return whether a text contains a word, with or without JSON's escapes."""
-        return _in(self._pattern, text)
+        """Return whether a text contains a word, with or without JSON's escapes or base64."""
+        return _in(self._pattern, text) or any(_in(self._pattern, one) for one in _decoded(text))
 
     def in_raw(self, text: str) -> bool:
         """Return whether the raw text of a bad row contains a word or a key.
@@ -123,7 +126,7 @@ class Search:
         """
         if self.in_text(text):
             return True
-        return _in(self._key_pattern, text)
+        return any(_in(self._key_pattern, one) for one in (text, *_decoded(text)))
 
     @cached_property
     def _key_pattern(self) -> re.Pattern[str] | None:
@@ -200,3 +203,10 @@ def _moment(micros: int) -> str | None:
         return text_of(datetime(1970, 1, 1) + timedelta(microseconds=micros))
     except (ValueError, OverflowError):
         return None
+
+
+def _decoded(text: str) -> Iterator[str]:
+    """Yield the bytes that a text has in base64, as the logs of messages write them, as texts."""
+    for encoded in _BASE64.findall(text) if "base64:" in text else ():
+        with suppress(ValueError):
+            yield base64.b64decode(encoded).decode(errors="replace")

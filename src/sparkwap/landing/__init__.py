@@ -16,7 +16,7 @@ A raw table has the entity's own columns (all text, as published; an empty field
 ``_file_path``    string        path below the landing folder
 ``_row``          bigint        position in the file, from 1, header not counted
 ``_part``         int           0; an update that changes the key is a delete (0) and an insert (1)
-``_batch``        bigint        number of the load that read the row, 1, 2, ...
+``_batch``        bigint        number of the load that read the row; later loads have higher ones
 ``_run``          string        dbt's invocation id of that load
 ``_kind``         string        ``row``; ``bad``, a row that cannot be used; ``skipped``, a row that
                                 is only counted (tombstone, schema change); ``file``

@@ -8,6 +8,7 @@ operation, sequence of changes) must not be missing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,11 +29,13 @@ class Mapped:
         sources: column of the log to the published names that it is filled from; empty for NULL.
         new: the columns that are neither in the entry nor in the log yet.
         notices: messages about the differences, one line each.
+        refused: columns of messages that a table cannot have.
     """
 
     sources: Mapping[str, tuple[str, ...]]
     new: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 def map_columns(
@@ -56,6 +59,9 @@ def map_columns(
             refused.
     """
     rows_differ = FORMATS[layout.format].columns_by_row
+    # A file can be corrected; a message cannot, so only its own row is bad.
+    refused = _refused(published, [*entry.columns, *extras]) if entry.topic else ()
+    published = [c for c in published if c not in refused]
     present = [c for c in published if c not in entry.service_columns]
     named = {c: entry.renames.get(c, c) for c in present}
     known = [*entry.columns, *(c for c in extras if c not in entry.columns)]
@@ -90,7 +96,22 @@ def map_columns(
     renamed = [f"'{c}' is '{entry.renames[c]}'" for c in present if c in entry.renames]
     if renamed:
         notices.append(f"{where}: columns renamed: {', '.join(renamed)}")
-    return Mapped(sources, tuple(append), tuple(notices))
+    return Mapped(sources, tuple(append), tuple(notices), refused)
+
+
+def _refused(published: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
+    """Return the published columns that a table cannot have besides its known ones."""
+    taken = {c.lower() for c in known}
+    counts = Counter(c.lower() for c in published if c not in known)
+    return tuple(
+        c
+        for c in published
+        if c not in known and (not _usable(c) or c.lower() in taken or counts[c.lower()] > 1)
+    )
+
+
+def _usable(name: str) -> bool:
+    return bool(name) and len(name) <= _LONGEST_NAME and not has_controls(name)
 
 
 def _faults(
@@ -121,7 +142,7 @@ def _faults(
 
 def _unusable(news: Sequence[str], known: int) -> list[str]:
     """Return the faults of new columns that a table cannot have."""
-    bad = [c for c in news if not c or len(c) > _LONGEST_NAME or has_controls(c)]
+    bad = [c for c in news if not _usable(c)]
     faults = [f"columns {', '.join(f'{c[:40]!r}' for c in bad[:3])} have no usable names"] * bool(
         bad
     )

@@ -12,7 +12,8 @@ from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.formats import DEFAULT, FORMATS, format_of
 from sparkwap.landing.formats.base import FORMAT_SETTINGS, Format
 from sparkwap.landing.formats.json_format import JsonFormat
-from sparkwap.landing.messages import OFFSET, TIMESTAMP
+from sparkwap.landing.messages import TIMESTAMP
+from sparkwap.landing.topic import OFFSET, orders_by_offset
 
 _ORDERED = ("bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "string")
 """Legal types of sequence columns: a sortable text can keep their order."""
@@ -283,12 +284,14 @@ def _topic_faults(entry: Entry, raw: Mapping[str, Any]) -> list[str]:
     loads = ("changes",) if format_.own_operations else LOADS[1:]
     if raw.get("load") and raw["load"] not in loads:
         faults.append(f"load '{raw['load']}' of a stream of {format_.name} is not {any_of(loads)}")
-    if entry.topic_id and entry.sequence and entry.sequence[0][0] == OFFSET:
+    if entry.topic_id and orders_by_offset(entry):
         faults.append(
-            f"a topic that was created again counts its offsets anew, so {OFFSET} alone does not "
-            f"order its messages after the former ones; name first in 'sequence' a column of the "
-            f"source, or {TIMESTAMP}"
+            f"a topic that was created again counts its offsets anew, so {OFFSET} does not order "
+            "its messages after the former ones; make a new raw model without 'topic_id'"
         )
+    faults += [f"sequence column '{name}' is a bigint"
+               for name, kind in entry.sequence
+               if name in (OFFSET, TIMESTAMP) and kind != "bigint"]  # fmt: skip
     return faults
 
 

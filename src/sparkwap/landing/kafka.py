@@ -23,6 +23,8 @@ _SETTINGS = (
     "bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.username", *_SECRETS,
     "ssl.ca.location",
 )  # fmt: skip
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_OF_SASL = ("sasl.mechanism", "sasl.username", "sasl.password")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _LOGIN = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -47,7 +49,12 @@ def connection(model: str, meta: Mapping[str, Any]) -> dict[str, str]:
             "nothing was built. Set it for all raw models in dbt_project.yml: "
             "`+meta: {kafka: {bootstrap.servers: localhost:9092}}` (see docs/streams.md)."
         )
-    faults = [f"unknown setting '{name}' (legal: {any_of(_SETTINGS)})"
+    given = {
+        name: ",".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in given.items()
+    }
+    faults = [f"'{name}' has no value" for name, value in given.items() if value in (None, "")]
+    faults += [f"unknown setting '{name}' (legal: {any_of(_SETTINGS)})"
               for name in given if name not in _SETTINGS]  # fmt: skip
     faults += [
         f"'{name}' is stored by dbt as it is written here; write it as ${{NAME}}, the name of an "
@@ -58,13 +65,21 @@ def connection(model: str, meta: Mapping[str, Any]) -> dict[str, str]:
     unset = sorted({variable for value in given.values()
                     for variable in _VARIABLE.findall(str(value))} - os.environ.keys())  # fmt: skip
     faults += [f"the environment has no variable {variable}" for variable in unset]
+    protocol = given.get("security.protocol", "PLAINTEXT")
+    if protocol not in _PROTOCOLS:
+        faults.append(f"security.protocol '{protocol}' is not one of {any_of(_PROTOCOLS)}")
+    elif protocol.startswith("SASL"):
+        faults += [f"'{name}' is missing" for name in _OF_SASL if not given.get(name)]
+    authority = given.get("ssl.ca.location")
+    if authority and not Path(str(authority)).is_file():
+        faults.append(f"ssl.ca.location '{authority}' is not a file")
     mechanism = given.get("sasl.mechanism")
     if mechanism is not None and mechanism not in _LOGIN:
         faults.append(f"sasl.mechanism '{mechanism}' is not one of {any_of(_LOGIN)}")
     if faults:
         raise ConfigError(
             f"The settings `kafka` of the model {model} are illegal: {'; '.join(faults)}. Nothing "
-            "was read, and nothing was built. Correct them in dbt_project.yml."
+            "was read, and nothing was built. Correct them in dbt_project.yml, or set the variable."
         )
     found = {name: _VARIABLE.sub(lambda m: os.environ[m[1]], str(value))
              for name, value in given.items()}  # fmt: skip
@@ -123,9 +138,11 @@ def state(settings: Mapping[str, str], topic: str) -> TopicState:
             "pip install 'dbt-sparkwap[kafka]'"
         ) from None
     problems: list[str] = []
-    client = AdminClient(
-        {**settings, "log_level": 0, "error_cb": lambda error: problems.append(str(error))}
-    )
+    own = {"log_level": 0, "error_cb": lambda error: problems.append(str(error))}
+    try:
+        client = AdminClient({**settings, **own})
+    except KafkaException as error:
+        raise _unanswered(settings, topic, error, problems) from error
     limit = {"request_timeout": TIMEOUT_SECONDS}
 
     def described() -> Any:
@@ -169,8 +186,17 @@ def _passes(error: BaseException) -> bool:
 
 
 def _text_of_id(identity: Any) -> str:
-    """Return the id of a topic as Kafka's tools show it."""
+    """Return the id of a topic as Kafka's tools show it.
+
+    Raises:
+        LandingError: the broker gives topics no ids.
+    """
     parts = (identity.get_most_significant_bits(), identity.get_least_significant_bits())
+    if parts == (0, 0):
+        raise LandingError(
+            "The broker gives topics no ids, as Kafka before 2.8, so a topic that is created again "
+            "could not be told from the former one. Nothing was read. Use a newer Kafka."
+        )
     digits = b"".join(part.to_bytes(8, "big", signed=True) for part in parts)
     return base64.urlsafe_b64encode(digits).decode().rstrip("=")
 

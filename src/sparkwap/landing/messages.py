@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.personal import MESSAGE_HEADERS, MESSAGE_KEY
 from sparkwap.landing.contents import Contents
-from sparkwap.landing.entry import Entry
 from sparkwap.landing.row_sql import TOMBSTONE, text
-from sparkwap.landing.topic import RANGE, Range
+from sparkwap.landing.topic import OFFSET, RANGE, Known, Range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,28 +21,30 @@ COLUMNS = {
     MESSAGE_HEADERS: "string",
 }
 """The columns that the log of a topic has besides the others."""
-OFFSET, TIMESTAMP = "kafka.offset", "kafka.timestamp"
-"""Names in a landing entry for the offset of a message, and for its time in milliseconds."""
+TIMESTAMP = "kafka.timestamp"
+"""The name of the time of a message in a landing entry, in milliseconds."""
 FIELDS = {OFFSET: "cast(_line as string)", TIMESTAMP: "cast(unix_millis(_message_time) as string)"}
 """SQL of their texts."""
 
 
-def read_positions(table: DataFrame, topic: str) -> dict[tuple[str, int], int]:
-    """Return the positions of a log in a topic; see `sparkwap.landing.topic.positions`."""
+def read_known(table: DataFrame, topic: str) -> Known:
+    """Return what a log has of a topic; see `sparkwap.landing.topic.known_of`."""
     part = "split(_file_path, '/')[{0}]"
+    own = f"_file_path rlike {text(f'^{RANGE.pattern}$')} and {part.format(0)} = {text(topic)}"
     rows = (
-        table.where(f"_kind = 'file' and _file_path rlike {text(f'^{RANGE.pattern}$')}")
-        .where(f"{part.format(0)} = {text(topic)}")
+        table.where("_kind = 'file'")
+        .selectExpr("_file_path", f"{own} as _own")
         .selectExpr(
-            f"{part.format(1)} as _topic_id",
-            f"cast({part.format(2)} as int) as _partition",
-            f"cast(split({part.format(3)}, '-')[1] as bigint) as _next",
+            f"if(_own, {part.format(1)}, null) as _topic_id",
+            f"if(_own, cast({part.format(2)} as int), null) as _partition",
+            f"if(_own, cast(split({part.format(3)}, '-')[1] as bigint), null) as _next",
         )
         .groupBy("_topic_id", "_partition")
         .agg({"_next": "max"})
         .collect()
     )
-    return {(row[0], row[1]): row[2] for row in rows}
+    found = {(row[0], row[1]): row[2] for row in rows if row[0] is not None}
+    return Known(found, len(found) < len(rows))
 
 
 def messages(
@@ -78,25 +79,10 @@ def messages(
         "offset as _line",
         f"coalesce({_text_of('value')}, {text(TOMBSTONE)}) as _text",
         f"{_text_of('key')} as {MESSAGE_KEY}",
-        "timestamp as _message_time",
+        # Python has no later time, so readers without Spark could not read the log.
+        "if(year(timestamp) between 1 and 9999, timestamp, null) as _message_time",
         f"to_json(transform(headers, h -> {pair})) as {MESSAGE_HEADERS}",
     )
-
-
-def row_text(entry: Entry) -> str:
-    """Return SQL for the JSON text with the columns of a row: its text; of a message without a
-    value, which says that its key is deleted, the key.
-    """
-    if not entry.topic or entry.layouts[0].load != "upserts":
-        return "_text"
-    # A key with its schema beside it has a payload; one value may be a JSON string or plain.
-    key = "coalesce(get_json_object(_message_key, '$.payload'), _message_key)"
-    if len(entry.key) == 1:
-        unquoted = f"coalesce(get_json_object(concat('[', {key}, ']'), '$[0]'), {key})"
-        value = f"if({key} like '\"%', {unquoted}, {key})"
-        plain = f"to_json(named_struct({text(entry.key[0])}, {value}))"
-        key = f"if({key} like '{{%', {key}, {plain})"
-    return f"if(_text = {text(TOMBSTONE)}, {key}, _text)"
 
 
 def look(keys: DataFrame) -> tuple[dict[str, Contents], dict[str, int]]:

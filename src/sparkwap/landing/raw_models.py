@@ -152,9 +152,9 @@ def unread_messages(lake: LakePlace, model: RawModel) -> int:
     return sum(one.next - one.first for one in topic.unread_ranges(model.entry, at, state))
 
 
-def position(lake: LakePlace, model: RawModel) -> topic.Positions:
+def position(lake: LakePlace, model: RawModel) -> topic.Known:
     """Return the position of a published raw table in its topic."""
-    return topic.positions(known_files(lake, [model]), model.entry.topic)
+    return topic.known_of(known_files(lake, [model]), model.entry.topic)
 
 
 def unread_topics(lake: LakePlace, models: Sequence[RawModel]) -> tuple[dict[str, int], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -15,13 +16,14 @@ from sparkwap.landing import drift, kafka, log, messages
 from sparkwap.landing.contents import Contents
 from sparkwap.landing.entry import REPLAY, UNTIL, Entry, FileLayout
 from sparkwap.landing.entry_parsing import parse_entry
+from sparkwap.landing.errors import LandingError
 from sparkwap.landing.formats import FORMATS, look_into
 from sparkwap.landing.formats.base import Group
 from sparkwap.landing.formats.json_format import JsonFormat
 from sparkwap.landing.index import LISTING, Index
 from sparkwap.landing.landing_files import LandingFile, layout_of
 from sparkwap.landing.row_sql import text
-from sparkwap.landing.topic import Range, unread_ranges
+from sparkwap.landing.topic import Known, Range, TopicState, unread_ranges
 from sparkwap.landing.unread import copies, files_to_read, parse_until, root_of
 
 if TYPE_CHECKING:
@@ -87,14 +89,37 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
         return reader.nothing() if table is None else reader.replay(table)
     if entry.topic:
         settings = kafka.connection(name, here.meta)
-        positions = messages.read_positions(table, entry.topic) if table is not None else {}
-        ranges = unread_ranges(entry, positions, kafka.state(settings, entry.topic))
+        state = kafka.state(settings, entry.topic)
+        if table is None and (published := here.published()) is not None:
+            require_all_messages(entry, session.sql(f"select * from {published}"), state)
+        had = messages.read_known(table, entry.topic) if table is not None else Known()
+        ranges = unread_ranges(entry, had, state)
         return reader.read_messages(ranges, kafka.spark_options(settings))
     until = parse_until(here.settings.get(UNTIL) or drop.get("until"))
     index = Index.of_model(here.target_folder, name, root, entry.path)
     # Not a setting: `dbt retry` would reuse the setting, and miss files that landed since.
     listing_id = os.environ.get(LISTING, "")
     return reader.read(files_to_read(root, entry, known.files, until, index, listing_id))
+
+
+def require_all_messages(entry: Entry, published: DataFrame, state: TopicState) -> None:
+    """Check that Kafka still has what a published log has, before a full refresh reads it again.
+
+    Raises:
+        LandingError: the log has messages that Kafka no longer has.
+    """
+    known = messages.read_known(published, entry.topic)
+    gone = known.others or any(
+        topic_id != state.topic_id or state.offsets.get(partition, (1, 1))[0] > 0
+        for topic_id, partition in known.positions
+    )
+    if known.positions and gone:
+        raise LandingError(
+            f"A full refresh would lose rows: the log of the topic '{entry.topic}' has messages "
+            "that Kafka no longer has, or rows of files or other topics. Nothing was read; main is "
+            "as it was. Build without --full-refresh, and set `+full_refresh: false` for raw "
+            "models in dbt_project.yml"
+        )
 
 
 def _as_of(session: SparkSession, entry: Entry, here: node.Node) -> DataFrame:
@@ -149,6 +174,14 @@ class Reader:
     entry: Entry
     known: KnownFiles
     here: node.Node
+
+    def _next_batch(self) -> int:
+        """Return the number of this load: milliseconds since 1970, above all loads of the log.
+
+        A count would give the number of a load that was rolled back to the next one, and tables
+        that have read the former would take the latter for it.
+        """
+        return max(self.known.batch + 1, time.time_ns() // 1_000_000)
 
     def nothing(self) -> DataFrame:
         """Return no rows."""
@@ -231,7 +264,7 @@ class Reader:
         begins = bool(self.entry.sequence) and any(f.layout.load == "full" for f in looks)
         file_rows = log.files(self._with_dates(listed, rows, begins, undated), columns, self.entry)
         frame = file_rows if rows is None else rows.unionByName(file_rows)
-        return log.stamped(frame, columns, self.entry, self.known.batch + 1, self.here.run_id)
+        return log.stamped(frame, columns, self.entry, self._next_batch(), self.here.run_id)
 
     def _groups(
         self, files: Sequence[LandingFile], published: Mapping[LandingFile, tuple[str, ...]]
@@ -273,7 +306,7 @@ class Reader:
             where += f" and {len(group.names) - 1} more" if len(group.names) > 1 else ""
             mapping = drift.map_columns(self.entry, group.layout, group.columns, extras, where)
             extras += mapping.new
-            mapped.append(replace(group, sources=mapping.sources))
+            mapped.append(replace(group, sources=mapping.sources, refused=mapping.refused))
             for notice in mapping.notices:
                 self.here.tell(notice)
         columns = [*self.entry.columns, *extras]
@@ -332,8 +365,11 @@ class Reader:
         groups = self._replay_groups(waiting)
         if not groups:
             return self.nothing()
-        own = messages.COLUMNS if self.entry.topic else ()
-        texts = bad.selectExpr("_file_path as _path", "_row as _line", "_raw as _text", *own)
+        texts = bad.selectExpr(
+            "_file_path as _path", "_row as _line", "_raw as _text", *self._of_messages(table)
+        )
+        if self.entry.topic:
+            groups = self._with_columns_of(groups, texts)
         listed = table.where("_kind = 'file'").selectExpr(
             "_file_path as _path", "_file_path", "_load_date", "_load"
         )
@@ -348,7 +384,32 @@ class Reader:
             for group in groups
         ]  # fmt: skip
         rows = reduce(lambda a, b: a.unionByName(b), parts)
-        return log.stamped(rows, columns, self.entry, self.known.batch + 1, self.here.run_id)
+        return log.stamped(rows, columns, self.entry, self._next_batch(), self.here.run_id)
+
+    def _of_messages(self, table: DataFrame) -> list[str]:
+        """Return the columns of messages, for a log that may have read only files so far."""
+        columns = messages.COLUMNS if self.entry.topic else {}
+        return [
+            name if name in table.columns else f"cast(null as {kind}) as {name}"
+            for name, kind in columns.items()
+        ]
+
+    def _with_columns_of(self, groups: Sequence[Group], texts: DataFrame) -> list[Group]:
+        """Return groups with the columns that their bad rows have by the current entry."""
+        (layout,) = self.entry.layouts
+        format_ = FORMATS[layout.format]
+        assert isinstance(format_, JsonFormat), "the entry of a topic allows no other formats"
+        looks, _ = messages.look(format_.keys(texts, self.entry))
+        nothing = Contents((), 0)
+        return [
+            replace(
+                group,
+                columns=_all_columns(
+                    [group.columns, *(looks.get(name, nothing).columns for name in group.names)]
+                ),
+            )
+            for group in groups
+        ]
 
     def _replay_groups(self, names: Sequence[str]) -> list[Group]:
         found: dict[tuple[FileLayout, tuple[str, ...]], list[str]] = {}

@@ -175,6 +175,13 @@ def fault(entry: Entry, layout: FileLayout, has_code: bool, columns: Sequence[st
         f"when _op <> 'truncate' and {own(k)} is null then {text(f'key {k} is missing')}"
         for k in entry.key
     ]
+    # Keys are compared as texts. Files are as they were delivered; of messages we can ask more.
+    cases += [
+        f"when _op <> 'truncate' and cast(try_cast({own(k)} as {kind}) as string) <> {own(k)} "
+        f"then concat({text(f'key {k} is not written as a plain {kind}: ')}, {own(k)})"
+        for k in entry.key
+        if entry.topic and (kind := entry.columns[k]) in ("bigint", "int", "smallint", "tinyint")
+    ]
     cases += [case for i, pair in enumerate(entry.sequence) for case in _sequence_faults(i, *pair)]
     if entry.event_time is not None:
         cases.append(

@@ -8,17 +8,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sparkwap.landing.entry import Entry
 from sparkwap.landing.errors import LandingError
 
-RANGE = re.compile(r"([\w.-]+)/([\w-]{22})/(\d{5})/(\d{19})-(\d{19})", re.ASCII)
+RANGE = re.compile(r"([\w.-]+)/([\w-]{22})/(\d{5,})/(\d{19})-(\d{19})", re.ASCII)
 """The name of a range: topic, id of the topic, partition, first offset, next offset. The digits are
 padded, so that names sort like offsets."""
 
-Positions = Mapping[tuple[str, int], int]
-"""Id of a topic and partition -> the offset after the last message that was read."""
+OFFSET = "kafka.offset"
+"""The name of the offset of a message in a landing entry."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a log has of a topic.
+
+    Attributes:
+        positions: id of the topic and partition -> the offset after the last message that was read.
+        others: whether the log also has files or other topics.
+    """
+
+    positions: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    others: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,18 +74,21 @@ def read_name(name: str) -> Range | None:
     return Range(topic, topic_id, *map(int, numbers))
 
 
-def positions(names: Iterable[str], topic: str) -> dict[tuple[str, int], int]:
-    """Return the positions in a topic, by the names in the ``file`` rows of a log."""
+def known_of(names: Iterable[str], topic: str) -> Known:
+    """Return what a log has of a topic, by the names in its ``file`` rows."""
     found: dict[tuple[str, int], int] = {}
+    others = False
     for name in names:
         one = read_name(name)
-        if one is not None and one.topic == topic:
-            place = (one.topic_id, one.partition)
-            found[place] = max(found.get(place, 0), one.next)
-    return found
+        if one is None or one.topic != topic:
+            others = True
+            continue
+        place = (one.topic_id, one.partition)
+        found[place] = max(found.get(place, 0), one.next)
+    return Known(found, others)
 
 
-def unread_ranges(entry: Entry, known: Positions, state: TopicState) -> list[Range]:
+def unread_ranges(entry: Entry, known: Known, state: TopicState) -> list[Range]:
     """Return the ranges with the messages that a log does not have, one for each partition.
 
     A partition that the log does not know yet has a range even if it has no message. So the log has
@@ -80,76 +96,112 @@ def unread_ranges(entry: Entry, known: Positions, state: TopicState) -> list[Ran
 
     Args:
         entry: the landing entry.
-        known: the positions of the log.
+        known: what the log has.
         state: what the broker has.
 
     Raises:
-        LandingError: the topic is not the one that the log was read from, or unread messages are
-            no longer in it.
+        LandingError: the topic is not the one that the log was read from, its messages cannot be
+            ordered after those of the log, or unread messages are no longer in it.
     """
     _require_same_topic(entry, known, state)
-    faults, found = [], []
-    read = {partition: at for (topic_id, partition), at in known.items()
+    read = {partition: at for (topic_id, partition), at in known.positions.items()
             if topic_id == state.topic_id}  # fmt: skip
-    for partition in sorted(read.keys() - state.offsets.keys()):
-        faults.append(f"partition {partition} is gone")
+    _require_order(entry, known, sorted(state.offsets.keys() - read.keys()) if read else [])
+    gone = [f"partition {partition} is gone" for partition in sorted(read.keys() - state.offsets)]
+    deleted, found = [], []
     for partition, (oldest, end) in sorted(state.offsets.items()):
-        # The first run begins with what is there; a partition that was added later begins with 0.
-        begin = 0 if read else oldest
-        at = max(read.get(partition, begin), entry.skip_to.get(partition, 0))
+        # The first run begins with what is there; what was added later begins with 0.
+        at = read.get(partition, 0 if known.positions else oldest)
+        if partition in read or at < oldest:
+            at = max(at, entry.skip_to.get(partition, 0))
         if at < oldest:
-            gone = _messages(oldest - at)
-            faults.append(
-                f"partition {partition}: {gone} from offset {at} on, deleted before "
+            lost = _messages(oldest - at)
+            deleted.append(
+                f"partition {partition}: {lost} from offset {at} on, deleted before "
                 f"{'it was' if oldest - at == 1 else 'they were'} read; the oldest message is at "
                 f"offset {oldest}"
             )
         elif read.get(partition, 0) > end:
-            faults.append(
+            gone.append(
                 f"partition {partition}: the log has read up to offset {read[partition]}, but the "
                 f"partition ends at offset {end}"
             )
         elif at < end or partition not in read:
             found.append(Range(entry.topic, state.topic_id, partition, at, max(at, end)))
-    if faults:
+    if gone:
         raise LandingError(
-            f"Messages of the topic '{entry.topic}' are missing: {'; '.join(faults)}. Nothing was "
-            "read; main is as it was. If they can be restored or sent again, do that first. To "
-            "go on without them, set in the landing entry the offsets to read from, such as "
-            f"`skip_to: {{{_example(known, state)}}}`; then: dbt retry"
+            f"The topic '{entry.topic}' has lost what was read from it: {'; '.join(gone)}. So it "
+            "is unknown which of its messages are new. Nothing was read; main is as it was. "
+            "Restore the topic; or create it again and send what is missing, and then follow the "
+            "message of the next run"
+        )
+    if deleted:
+        offsets = ", ".join(
+            f"{partition}: {oldest}"
+            for partition, (oldest, _) in sorted(state.offsets.items())
+            if read.get(partition, 0) < oldest
+        )
+        raise LandingError(
+            f"Messages of the topic '{entry.topic}' are missing: {'; '.join(deleted)}. Nothing was "
+            "read; main is as it was. If they can be sent again, do that first. To go on without "
+            f"them, set in the landing entry the offsets to read from: `skip_to: {{{offsets}}}`; "
+            "then: dbt retry"
         )
     return found
 
 
-def _require_same_topic(entry: Entry, known: Positions, state: TopicState) -> None:
+def _require_same_topic(entry: Entry, known: Known, state: TopicState) -> None:
     if entry.topic_id and entry.topic_id != state.topic_id:
         raise LandingError(
             f"The topic '{entry.topic}' has the id {state.topic_id}, and the landing entry wants "
             f"{entry.topic_id}. Nothing was read; main is as it was. Correct `topic_id` in the "
             "entry, or the address of the broker, then: dbt retry"
         )
-    others = sorted({topic_id for topic_id, _ in known} - {state.topic_id})
+    others = sorted({topic_id for topic_id, _ in known.positions} - {state.topic_id})
     if not others or entry.topic_id:
         return
+    way_on = (
+        _NEW_MODEL
+        if orders_by_offset(entry)
+        else "To read the new topic from its beginning too, set `topic_id: "
+        f"{state.topic_id}` in the landing entry, then: dbt retry"
+    )
     raise LandingError(
         f"The topic '{entry.topic}' is not the one that was read before: its id is "
         f"{state.topic_id}, not {others[0]}. It was deleted and created again, or the broker is "
         "another one, so its offsets say nothing about what was read. Nothing was read; main is "
-        f"as it was. To read the new topic from its beginning too, set `topic_id: "
-        f"{state.topic_id}` in the landing entry, then: dbt retry"
+        f"as it was. {way_on}"
     )
+
+
+def _require_order(entry: Entry, known: Known, added: list[int]) -> None:
+    """Check that the offset alone still orders the messages of a key."""
+    if not orders_by_offset(entry) or entry.layouts[0].load == "inserts":
+        return
+    why = ""
+    if known.others:
+        why = "the log has rows of files or of other topics, whose order is another one"
+    elif added:
+        listed = ", ".join(map(str, added))
+        why = f"partition {listed} was added, so keys may have moved to another partition"
+    if why:
+        raise LandingError(
+            f"The offset does not order the messages of the topic '{entry.topic}' after those of "
+            f"the log: {why}. Nothing was read; main is as it was. {_NEW_MODEL}"
+        )
+
+
+def orders_by_offset(entry: Entry) -> bool:
+    """Return whether offsets order the events of an entry."""
+    return bool(entry.sequence) and entry.sequence[0][0] == OFFSET
+
+
+_NEW_MODEL = (
+    "The offset orders the events of this log (`sequence`), and a log keeps its order. Make a new "
+    "raw model for the topic as it is now, with a `sequence` by a column of the source if it has "
+    "one, and combine both downstream"
+)
 
 
 def _messages(count: int) -> str:
     return f"{count:,} message{'' if count == 1 else 's'}"
-
-
-def _example(known: Positions, state: TopicState) -> str:
-    return (
-        ", ".join(
-            f"{partition}: {oldest}"
-            for partition, (oldest, _) in sorted(state.offsets.items())
-            if known.get((state.topic_id, partition), 0) < oldest
-        )
-        or "0: 1500"
-    )

@@ -23,7 +23,7 @@ def test_the_pause_grows_with_failures_and_has_a_limit(every: float, failures: i
     assert stream.pause(every, failures + 1) >= found
 
 
-class Enough(Exception):
+class Enough(BaseException):
     """Ends the loop."""
 
 
@@ -32,7 +32,8 @@ class Topics:
 
     def __init__(self, looks: list[dict[str, int]], publishes: list[bool]) -> None:
         self.looks, self.publishes = iter(looks), iter(publishes)
-        self.position = 0
+        self.position, self.parsed = 0, 0
+        self.found: list[Any] = []
         self.builds: list[tuple[str, ...]] = []
         self.lines: list[str] = []
         self.pauses: list[float] = []
@@ -48,6 +49,10 @@ class Topics:
             build=tuple(arguments), manifest=dict, project_dir=Path(), lake=lambda: None, run=run
         )
 
+    def models(self, *_: Any) -> list[Any]:
+        self.parsed += 1
+        return self.found
+
     def look(self, *_: Any) -> tuple[dict[str, int], list[str]]:
         try:
             return next(self.looks), self.faults
@@ -58,7 +63,8 @@ class Topics:
         model = SimpleNamespace(name="raw_a", entry=SimpleNamespace(topic="a"))
         files = SimpleNamespace(name="raw_b", entry=SimpleNamespace(topic=""))
         monkeypatch.setattr(stream, "parse_call", self.call)
-        monkeypatch.setattr(stream, "raw_models", lambda *_: [model, files])
+        monkeypatch.setattr(stream, "raw_models", self.models)
+        self.found = [model, files]
         monkeypatch.setattr(stream, "unread_topics", self.look)
         monkeypatch.setattr(stream, "position", lambda *_: self.position)
         before = signal.getsignal(signal.SIGTERM)
@@ -83,6 +89,30 @@ def test_it_waits_longer_after_each_build_that_is_not_published(
     ran = Topics([{"raw_a": 1}] * 4, [False, False, True, False]).run(monkeypatch)
     assert ran.pauses == [10, 20, 5, 10]
     assert ran.lines.count("not published; the next try is in 10 s") == 2
+
+
+def test_what_is_not_published_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mart may be rejected after its raw table was published: then no message is unread."""
+    ran = Topics([{"raw_a": 1}, {}, {}], [False, True]).run(monkeypatch)
+    assert ran.builds == [("build", "--select", "raw_a+")] * 2
+    assert "again: raw_a" in ran.lines
+    assert ran.parsed == 2, "the project may have been corrected"
+
+
+def test_an_error_of_the_catalog_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = Topics([{}, {}], [])
+    looked = topics.look
+
+    def look(*_: Any) -> Any:
+        found = looked()
+        if len(topics.pauses) == 0:
+            raise OSError("no catalog")
+        return found
+
+    monkeypatch.setattr(topics, "look", look)
+    ran = topics.run(monkeypatch)
+    assert "OSError: no catalog" in ran.lines
+    assert ran.pauses[0] == 10
 
 
 def test_a_fault_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing import Entry, LandingError, kafka, parse_entry
-from sparkwap.landing.topic import Range, TopicState, positions, read_name, unread_ranges
+from sparkwap.landing.topic import Known, Range, TopicState, known_of, read_name, unread_ranges
 
 ID, OTHER = "a" * 22, "Zz-_" * 5 + "Zz"
 STREAM: dict[str, Any] = {
@@ -31,7 +31,7 @@ def entry(**settings: Any) -> Entry:
 
 def read(known: dict[int, int], state: dict[int, tuple[int, int]], **settings: Any) -> list[Any]:
     at = {(ID, partition): offset for partition, offset in known.items()}
-    ranges = unread_ranges(entry(**settings), at, TopicState(ID, state))
+    ranges = unread_ranges(entry(**settings), Known(at), TopicState(ID, state))
     return [(r.partition, r.first, r.next) for r in ranges]
 
 
@@ -47,10 +47,10 @@ def test_a_position_is_the_end_of_the_ranges_in_the_log(pieces: list[tuple[int, 
     assert sorted(ranges, key=lambda r: (r.partition, r.first, r.next)) == [
         read_name(name) for name in sorted(names)
     ]
-    found = positions(
-        ["landing/a.csv", f"other/{ID}/00000/{0:019d}-{9:019d}", *names], "shop.orders"
-    )
-    assert found == {
+    others = ["landing/a.csv", Range("other", ID, 0, 0, 9).name]
+    found = known_of([*others, *names], "shop.orders")
+    assert found.others and not known_of(names, "shop.orders").others
+    assert found.positions == {
         (ID, part): max(r.next for r in ranges if r.partition == part)
         for part in {r.partition for r in ranges}
     }
@@ -98,7 +98,7 @@ def test_messages_of_a_new_partition_that_were_deleted_are_missing() -> None:
             {0: (0, 4)},
             "the log has read up to offset 5, but the partition ends at offset 4",
         ),
-        ({0: 5, 1: 0}, {0: (0, 5)}, "partition 1 is gone"),
+        ({0: 5, 1: 0}, {0: (0, 5)}, "partition 1 is gone.*Restore the topic"),
     ],
 )
 def test_missing_messages_are_an_error(
@@ -114,16 +114,24 @@ def test_the_error_names_the_setting_that_goes_on() -> None:
         read({0: 5}, {0: (7, 9)})
     assert read({0: 5}, {0: (7, 9)}, skip_to={0: 7}) == [(0, 7, 9)]
     assert read({0: 8}, {0: (7, 9)}, skip_to={0: 7}) == [(0, 8, 9)], "a skip happens once"
-    assert read({}, {0: (0, 9)}, skip_to={0: 20}) == [(0, 20, 20)]
+    assert read({0: 5}, {0: (0, 9)}, skip_to={0: 8}) == [(0, 8, 9)], "past a message"
+    assert read({0: 5}, {0: (0, 9)}, skip_to={0: 20}) == []
+    assert read({}, {0: (3, 9)}, skip_to={0: 20}) == [(0, 3, 9)], "nothing to skip yet"
 
 
 def test_another_topic_of_the_same_name_is_an_error_until_it_is_named() -> None:
-    known = {(OTHER, 0): 5}
+    known = Known({(OTHER, 0): 5})
     state = TopicState(ID, {0: (0, 9)})
-    with pytest.raises(LandingError, match=f"its id is {ID}, not {OTHER}"):
+    with pytest.raises(LandingError, match=f"its id is {ID}, not {OTHER}.*Make a new raw model"):
         unread_ranges(entry(), known, state)
-    named = entry(topic_id=ID, sequence={"kafka.timestamp": "bigint", "kafka.offset": "bigint"})
+    order = {"kafka.timestamp": "bigint", "kafka.offset": "bigint"}
+    with pytest.raises(LandingError, match=f"topic_id: {ID}"):
+        unread_ranges(entry(sequence=order), known, state)
+    named = entry(topic_id=ID, sequence=order, skip_to={0: 4})
+    # The skip is of the former topic.
     assert [r.first for r in unread_ranges(named, known, state)] == [0]
+    with pytest.raises(LandingError, match="2 messages from offset 0 on, deleted"):
+        unread_ranges(entry(topic_id=ID, sequence=order), known, TopicState(ID, {0: (2, 9)}))
     with pytest.raises(LandingError, match="wants"):
         unread_ranges(named, known, TopicState(OTHER, {0: (0, 9)}))
 
@@ -142,12 +150,31 @@ def test_another_topic_of_the_same_name_is_an_error_until_it_is_named() -> None:
         ({"skip_to": {"a": 1}}, "'skip_to' is a mapping of partition to offset"),
         ({"skip_to": {0: -1}}, "'skip_to' is a mapping of partition to offset"),
         ({"topic_id": ID}, "counts its offsets anew"),
+        ({"sequence": {"kafka.offset": "string"}}, "sequence column 'kafka.offset' is a bigint"),
         ({"kind": "changes"}, "'topic' is only for kind 'stream'"),
     ],
 )
 def test_a_faulty_entry_is_refused(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(LandingError, match=told):
         entry(**settings)
+
+
+@pytest.mark.parametrize(
+    ("known", "offsets", "told"),
+    [
+        (Known({}, others=True), {0: (0, 5)}, "the log has rows of files or of other topics"),
+        (Known({(ID, 0): 5}, others=True), {0: (0, 6)}, "rows of files or of other topics"),
+        (Known({(ID, 0): 5}), {0: (0, 5), 1: (0, 2)}, "partition 1 was added"),
+    ],
+)
+def test_offsets_that_order_nothing_any_more_are_an_error(
+    known: Known, offsets: dict[int, tuple[int, int]], told: str
+) -> None:
+    state = TopicState(ID, offsets)
+    with pytest.raises(LandingError, match=f"{told}.*Make a new raw model"):
+        unread_ranges(entry(load="upserts"), known, state)
+    by_source = entry(load="upserts", sequence={"changed_at": "timestamp"})
+    assert unread_ranges(by_source, known, state)
 
 
 def test_upserts_are_only_for_streams() -> None:
@@ -197,6 +224,10 @@ def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
         ({"security.protocol": "SSL"}, "no broker is set"),
         ({"bootstrap.servers": "b:1", "ssl.truststore.location": "x"}, "unknown setting"),
         ({"bootstrap.servers": "b:1", "sasl.password": "open"}, "is stored by dbt"),
+        ({"bootstrap.servers": "b:1", "security.protocol": "SASL-SSL"}, "is not one of"),
+        ({"bootstrap.servers": "b:1", "security.protocol": "SASL_SSL"}, "'sasl.username' is miss"),
+        ({"bootstrap.servers": "b:1", "ssl.ca.location": "/no/such"}, "is not a file"),
+        ({"bootstrap.servers": "b:1", "sasl.username": None}, "'sasl.username' has no value"),
         ({"bootstrap.servers": "${NO_SUCH_BROKER}"}, "no variable NO_SUCH_BROKER"),
         ({"bootstrap.servers": "b:1", "sasl.mechanism": "GSSAPI"}, "is not one of 'PLAIN'"),
     ],
@@ -257,6 +288,16 @@ def test_offsets_of_a_topic_that_is_created_meanwhile_are_not_taken(
     old, new = Uuid(1, 1), Uuid(2, 2)
     found = asked(monkeypatch, [old, new, new, new], [])
     assert found == asked(monkeypatch, [new, new], [])
+
+
+def test_a_broker_without_ids_of_topics_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LandingError, match="gives topics no ids"):
+        asked(monkeypatch, [Uuid(0, 0)], [])
+
+
+def test_several_brokers_may_be_a_list() -> None:
+    given = {"bootstrap.servers": ["a:1", "b:2"]}
+    assert kafka.connection("m", {"kafka": given}) == {"bootstrap.servers": "a:1,b:2"}
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,9 @@ class Reuse:
             command.credentials.catalog_name,
             command.credentials.catalog_settings(command.project_root),
         )
-        files = unread(place, manifest, Path(command.project_root), command.target_path)
+        # What the ledger keeps has no meta, where the landing entries are.
+        whole = command.dbt_manifest().writable_manifest().to_dict(omit_none=False)
+        files = unread(place, whole, Path(command.project_root), command.target_path)
         return Gatherer(manifest, command.lake, files, run.invocation.session).plan()
 
     def _found(self, plan: Plan) -> frozenset[str]:

@@ -38,6 +38,7 @@ class Group:
         columns: the published columns, in order.
         paths: the paths of the files; in a replay, their names.
         sources: column of the log to the published columns that it is filled from.
+        refused: columns of messages whose rows are bad, because a table cannot have them.
     """
 
     entry: Entry
@@ -46,6 +47,7 @@ class Group:
     columns: tuple[str, ...]
     paths: tuple[str, ...]
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
 
 
 @dataclass

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.landing import messages
 from sparkwap.landing.entry import Entry
 from sparkwap.landing.formats.base import FileSample, Group
-from sparkwap.landing.formats.frame import NULL, absent_columns, columns_struct
+from sparkwap.landing.formats.frame import NULL, absent_columns, columns_struct, refused_names
 from sparkwap.landing.formats.json_format import JsonFormat, read_objects
-from sparkwap.landing.formats.json_sql import exact, json_field, json_object, plain
+from sparkwap.landing.formats.json_sql import exact, is_whole, json_field, json_object, plain
 from sparkwap.landing.row_sql import quote, text
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ _PLACEHOLDER = "__debezium_unavailable_value"
 """Debezium sends this text in place of a large value that did not change."""
 _ENVELOPE = ("payload", "before", "after", "op", "ddl", "tableChanges")
 _KEYS = "coalesce(json_object_keys({0}), cast(array() as array<string>))"
+_NAMES = f"concat({_KEYS.format('_e.after')}, {_KEYS.format('_e.before')})"
+"""SQL for the columns of both images of a message."""
 
 
 class DebeziumFormat(JsonFormat):
@@ -43,7 +45,7 @@ class DebeziumFormat(JsonFormat):
         return self.sample_of(images, multiline=False) if images else None
 
     def keys(self, texts: DataFrame, entry: Entry) -> DataFrame:
-        keys = f"concat({_KEYS.format('_e.after')}, {_KEYS.format('_e.before')}) as _keys"
+        keys = f"{_NAMES} as _keys"
         return _envelopes(texts).selectExpr("_path", "_text", keys)
 
     def parse(self, texts: DataFrame, group: Group) -> DataFrame:
@@ -86,7 +88,7 @@ def _rows(envelopes: DataFrame, group: Group) -> DataFrame:
         f"{json_object('_e.after', columns)} as _after",
         f"array({', '.join(_at(name, entry) for name, _ in entry.sequence)}) as _order",
         f"{_at(entry.event_time[0], entry) if entry.event_time else NULL} as _time",
-        f"{_broken_message()} as _broken",
+        f"{_broken_message(group)} as _broken",
         f"{_skipped_message()} as _skip",
     ).selectExpr(
         "*",
@@ -116,19 +118,21 @@ def _rows(envelopes: DataFrame, group: Group) -> DataFrame:
     return parsed.selectExpr("*", f"explode({rows}) as _r").selectExpr(*found)
 
 
-def _broken_message() -> str:
+def _broken_message(group: Group) -> str:
     """Return SQL for the reason why a message is invalid for every table; NULL if it is valid."""
     return (
         "case when _trimmed = 'null' then null "
         "when _w is null or _w._corrupt is not null or cardinality(_outer) = 0 and "
         "_trimmed not rlike '^\\\\{\\\\s*\\\\}$' then 'not a JSON object' "
+        f"when not {is_whole('_text')} then 'not a JSON object' "
         "when _wrapped and _message is null then null "
         f"when {_schema_change()} then null "
         "when _wrapped and (_e is null or _e._corrupt is not null) "
         "then 'the payload is not a JSON object' "
         "when not array_contains(_parts, 'op') then 'no payload: a message has an op' "
         "when _e.op in ('c', 'u', 'r') and _e.after is null then 'no after image' "
-        "when _e.op = 'd' and _e.before is null then 'no before image' end"
+        "when _e.op = 'd' and _e.before is null then 'no before image' "
+        f"{refused_names(_NAMES, group)} end"
     )
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from sparkwap.landing import messages
 from sparkwap.landing.formats.base import Group
-from sparkwap.landing.row_sql import text
+from sparkwap.landing.row_sql import TOMBSTONE, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,6 +52,9 @@ def flat(
     fields = {**fields, **(messages.FIELDS if entry.topic else {})}
     code = fields.get(group.layout.operation or "", NULL)
     order = ", ".join(fields.get(name, NULL) for name, _ in entry.sequence) or NULL
+    # Without a value, a message is a row only if its key says what it is about.
+    is_row = not entry.topic or group.layout.load == "upserts"
+    skipped = NULL if is_row else f"if(_text = {text(TOMBSTONE)}, 'tombstone', {NULL})"
     return parsed.selectExpr(
         "_path",
         "_line",
@@ -63,8 +66,24 @@ def flat(
         f"{fields.get(entry.event_time[0], NULL) if entry.event_time else NULL} as _time",
         f"{absent or 'cast(null as array<string>)'} as _absent",
         f"{broken} as _broken",
-        f"{NULL} as _skip",
+        f"{skipped} as _skip",
         *(messages.COLUMNS if entry.topic else ()),
+    )
+
+
+def refused_names(keys: str, group: Group) -> str:
+    """Return the case of SQL for rows with columns that the table cannot have; empty for none.
+
+    Args:
+        keys: SQL for the array of the columns of a row.
+        group: the group of the rows.
+    """
+    if not group.refused:
+        return ""
+    refused = ", ".join(map(text, group.refused))
+    return (
+        f"when arrays_overlap({keys}, array({refused})) then "
+        "'a column has a name that the table cannot have, or one that differs in case only'"
     )
 
 

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from sparkwap.landing import messages
 from sparkwap.landing.contents import Contents, Text, unreadable
 from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.formats.base import SAMPLE_ROWS, FileSample, Group, TextFormat
-from sparkwap.landing.formats.frame import NULL, absent_columns, flat
-from sparkwap.landing.formats.json_sql import exact, json_field, json_object
+from sparkwap.landing.formats.frame import absent_columns, flat, refused_names
+from sparkwap.landing.formats.json_sql import exact, is_whole, json_field, json_object, row_text
 from sparkwap.landing.formats.spark_texts import documents, lines
 
 if TYPE_CHECKING:
@@ -68,19 +67,20 @@ class JsonFormat(TextFormat):
 
     def keys(self, texts: DataFrame, entry: Entry) -> DataFrame:
         """Return ``_path``, ``_text`` and ``_keys``, the columns of each row."""
-        return texts.selectExpr(
-            "_path", "_text", f"json_object_keys({messages.row_text(entry)}) as _keys"
-        )
+        return texts.selectExpr("_path", "_text", f"json_object_keys({row_text(entry)}) as _keys")
 
     def parse(self, texts: DataFrame, group: Group) -> DataFrame:
-        given = messages.row_text(group.entry)
+        given = row_text(group.entry)
         value = json_object(exact("_given"), group.columns)
         parsed = texts.selectExpr("*", f"{given} as _given").selectExpr(
             "*", f"{value} as _v", "json_object_keys(_given) as _keys"
         )
         fields = {name: json_field("_v", name) for name in group.columns}
         absent = absent_columns(group.sources, "_keys") if group.entry.partial else None
-        broken = f"if(_v is null or _keys is null, 'not a JSON object', {NULL})"
+        broken = (
+            f"case when _v is null or _keys is null or not {is_whole('_given')} "
+            f"then 'not a JSON object' {refused_names('_keys', group)} end"
+        )
         return flat(parsed, group, fields, broken, absent)
 
 
