@@ -306,7 +306,10 @@ class Reader:
             where += f" and {len(group.names) - 1} more" if len(group.names) > 1 else ""
             mapping = drift.map_columns(self.entry, group.layout, group.columns, extras, where)
             extras += mapping.new
-            mapped.append(replace(group, sources=mapping.sources, refused=mapping.refused))
+            usable = tuple(c for c in group.columns if c not in mapping.refused)
+            mapped.append(
+                replace(group, columns=usable, sources=mapping.sources, refused=mapping.refused)
+            )
             for notice in mapping.notices:
                 self.here.tell(notice)
         columns = [*self.entry.columns, *extras]
