@@ -148,7 +148,7 @@ def operation(layout: FileLayout, has_code: bool) -> str:
     if layout.load == "inserts":
         return "'insert'"
     if layout.load == "upserts":
-        return f"if(_text = {text(TOMBSTONE)}, 'delete', 'update')"
+        return "_code"
     if not has_code or layout.load == "full":
         return "'load'"
     cases = " ".join(f"when {text(k)} then {text(v)}" for k, v in layout.codes)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from sparkwap.landing import messages
 from sparkwap.landing.formats.base import Group
+from sparkwap.landing.formats.json_sql import message_value
 from sparkwap.landing.row_sql import TOMBSTONE, text
 
 if TYPE_CHECKING:
@@ -53,8 +54,12 @@ def flat(
     code = fields.get(group.layout.operation or "", NULL)
     order = ", ".join(fields.get(name, NULL) for name, _ in entry.sequence) or NULL
     # Without a value, a message is a row only if its key says what it is about.
-    is_row = not entry.topic or group.layout.load == "upserts"
-    skipped = NULL if is_row else f"if(_text = {text(TOMBSTONE)}, 'tombstone', {NULL})"
+    is_empty = f"{message_value()} = {text(TOMBSTONE)}"
+    skipped = NULL
+    if group.layout.load == "upserts":
+        code = f"if({is_empty}, 'delete', 'update')"
+    elif entry.topic:
+        skipped = f"if({is_empty}, 'tombstone', {NULL})"
     return parsed.selectExpr(
         "_path",
         "_line",

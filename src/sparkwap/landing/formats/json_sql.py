@@ -67,7 +67,7 @@ def row_text(entry: Entry) -> str:
     """
     if not entry.topic:
         return "_text"
-    value = _payload("_text", "array_sort(json_object_keys(_text)) = array('payload', 'schema')")
+    value = message_value()
     if entry.layouts[0].load != "upserts":
         return value
     key = _payload("trim(_message_key)", "_message_key like '%\"payload\"%'")
@@ -78,6 +78,11 @@ def row_text(entry: Entry) -> str:
         # A key that is not UTF-8 is no value of a column.
         key = f"if({key} like '{{%' or _message_key like 'base64:%', {key}, {one})"
     return f"if({value} = {text(TOMBSTONE)}, {key}, {value})"
+
+
+def message_value() -> str:
+    """Return SQL for the JSON text of a message's value, without its schema."""
+    return _payload("_text", "array_sort(json_object_keys(_text)) = array('payload', 'schema')")
 
 
 def _payload(value: str, is_wrapped: str) -> str:
