@@ -126,6 +126,8 @@ def audits(new_pipeline: NewPipeline) -> Pipeline:
     return pipeline
 
 
+# The next test needs what this one publishes.
+@pytest.mark.smoke
 def test_good_rows_pass(audits: Pipeline) -> None:
     write_models(audits.project, good=True)
     done = audits.dbt("build")
