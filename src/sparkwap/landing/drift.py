@@ -60,7 +60,7 @@ def map_columns(
     """
     rows_differ = FORMATS[layout.format].columns_by_row
     # A file can be corrected; a message cannot, so only its own row is bad.
-    refused = _refused(published, [*entry.columns, *extras]) if entry.topic else ()
+    refused = _refused(entry, published, [*entry.columns, *extras]) if entry.topic else ()
     published = [c for c in published if c not in refused]
     present = [c for c in published if c not in entry.service_columns]
     named = {c: entry.renames.get(c, c) for c in present}
@@ -99,15 +99,11 @@ def map_columns(
     return Mapped(sources, tuple(append), tuple(notices), refused)
 
 
-def _refused(published: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
+def _refused(entry: Entry, published: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
     """Return the published columns that a table cannot have besides its known ones."""
-    taken = {c.lower() for c in known}
-    counts = Counter(c.lower() for c in published if c not in known)
-    return tuple(
-        c
-        for c in published
-        if c not in known and (not _usable(c) or c.lower() in taken or counts[c.lower()] > 1)
-    )
+    news = [c for c in published if entry.renames.get(c, c) not in known]
+    taken = Counter(c.lower() for c in [*known, *news])
+    return tuple(c for c in news if not _usable(c) or taken[c.lower()] > 1)
 
 
 def _usable(name: str) -> bool:

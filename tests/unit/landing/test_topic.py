@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkwap.core.errors import ConfigError
-from sparkwap.landing import Entry, LandingError, kafka, parse_entry
+from sparkwap.landing import Entry, LandingError, drift, kafka, parse_entry
 from sparkwap.landing.topic import Known, Range, TopicState, known_of, read_name, unread_ranges
 
 ID, OTHER = "a" * 22, "Zz-_" * 5 + "Zz"
@@ -175,6 +175,15 @@ def test_offsets_that_order_nothing_any_more_are_an_error(
         unread_ranges(entry(load="upserts"), known, state)
     by_source = entry(load="upserts", sequence={"changed_at": "timestamp"})
     assert unread_ranges(by_source, known, state)
+
+
+def test_columns_that_a_table_cannot_have_are_refused_by_row() -> None:
+    renamed = entry(columns={"id": "bigint", "symbol": "string"}, renames={"Symbol": "symbol"})
+    published = ["id", "Symbol", "symbol", "Id", "a", "A", "", "b\n", "new"]
+    found = drift.map_columns(renamed, renamed.layouts[0], published)
+    assert found.refused == ("Id", "a", "A", "", "b\n")
+    assert found.sources["symbol"] == ("Symbol", "symbol")
+    assert found.new == ("new",)
 
 
 def test_upserts_are_only_for_streams() -> None:
