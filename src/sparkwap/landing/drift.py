@@ -101,7 +101,8 @@ def map_columns(
 
 def _refused(entry: Entry, published: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
     """Return the published columns that a table cannot have besides its known ones."""
-    news = [c for c in published if entry.renames.get(c, c) not in known]
+    own = {*known, *entry.service_columns}
+    news = [c for c in published if c not in own and entry.renames.get(c, c) not in known]
     taken = Counter(c.lower() for c in [*known, *news])
     return tuple(c for c in news if not _usable(c) or taken[c.lower()] > 1)
 
