@@ -340,9 +340,11 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     until = landing.parse_until(call.variables.get("landing_until"))
     listing = {LISTING: uuid4().hex}
     of_files = [model for model in models if not model.entry.topic]
-    known = known_files(lake, of_files) if of_files else {}
     unread, faults = unread_files(
-        of_files, known, call.project_dir / call.target_path, listing[LISTING]
+        of_files,
+        known_files(lake, of_files),
+        call.project_dir / call.target_path,
+        listing[LISTING],
     )
     waiting, unreachable = unread_topics(lake, models)
     faults += unreachable

@@ -94,7 +94,7 @@ def known_files(
         models: the raw models.
         names: the files to look for; None for all.
     """
-    catalog = lake.open()
+    catalog = lake.open() if models else None
     if catalog is None:
         return {}
     tables = [table for model in models if (table := published(catalog, model)) is not None]
@@ -117,7 +117,7 @@ def unread(
     """
     models = raw_models(manifest, project_dir)
     of_files = [model for model in models if not model.entry.topic]
-    known = known_files(lake, of_files) if of_files else {}
+    known = known_files(lake, of_files)
     found = {}
     for model in models:
         index = Index.of_model(target_path, model.name, model.root, model.entry.path)

@@ -50,6 +50,7 @@ class KnownFiles:
 
 
 NOTHING = KnownFiles({}, {}, {}, (), 0)
+EMPTY = Contents((), 0)
 
 
 def model(dbt: Any, session: SparkSession) -> DataFrame:
@@ -220,18 +221,15 @@ class Reader:
         if not ranges:
             return self.nothing()
         (layout,) = self.entry.layouts
-        texts = messages.messages(self.session, ranges, options)
-        format_ = FORMATS[layout.format]
-        assert isinstance(format_, JsonFormat), "the entry of a topic allows no other formats"
+        texts, format_ = messages.messages(self.session, ranges, options), self._of_values()
         looks, sizes = messages.look(format_.keys(texts, self.entry))
         today = datetime.now(UTC).date()
         files = [
             LandingFile(Path(r.name), r.name, today, layout, "", sizes.get(r.name, 0))
             for r in ranges
         ]
-        nothing = Contents((), 0)
         return self._log(
-            files, {}, {file: looks.get(file.name, nothing) for file in files},
+            files, {}, {file: looks.get(file.name, EMPTY) for file in files},
             lambda group: format_.parse(texts, group),
         )  # fmt: skip
 
@@ -389,6 +387,12 @@ class Reader:
         rows = reduce(lambda a, b: a.unionByName(b), parts)
         return log.stamped(rows, columns, self.entry, self._next_batch(), self.here.run_id)
 
+    def _of_values(self) -> JsonFormat:
+        """Return the format of the values of a topic."""
+        format_ = FORMATS[self.entry.layouts[0].format]
+        assert isinstance(format_, JsonFormat), "the entry of a topic allows no other formats"
+        return format_
+
     def _of_messages(self, table: DataFrame) -> list[str]:
         """Return the columns of messages, for a log that may have read only files so far."""
         columns = messages.COLUMNS if self.entry.topic else {}
@@ -399,16 +403,12 @@ class Reader:
 
     def _with_columns_of(self, groups: Sequence[Group], texts: DataFrame) -> list[Group]:
         """Return groups with the columns that their bad rows have by the current entry."""
-        (layout,) = self.entry.layouts
-        format_ = FORMATS[layout.format]
-        assert isinstance(format_, JsonFormat), "the entry of a topic allows no other formats"
-        looks, _ = messages.look(format_.keys(texts, self.entry))
-        nothing = Contents((), 0)
+        looks, _ = messages.look(self._of_values().keys(texts, self.entry))
         return [
             replace(
                 group,
                 columns=_all_columns(
-                    [group.columns, *(looks.get(name, nothing).columns for name in group.names)]
+                    [group.columns, *(looks.get(name, EMPTY).columns for name in group.names)]
                 ),
             )
             for group in groups

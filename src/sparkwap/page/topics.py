@@ -41,11 +41,10 @@ def topic_lags(lake: LakePlace, models: Sequence[RawModel]) -> list[TopicLag]:
         lake: The lake.
         models: Raw models; those of files are left out.
     """
-    catalog = lake.open()
+    streams = [model for model in models if model.entry.topic]
+    catalog = lake.open() if streams else None
     found = []
-    for model in models:
-        if not model.entry.topic:
-            continue
+    for model in streams:
         table = published(catalog, model) if catalog is not None else None
         newest = newest_message(table) if table is not None else None
         try:

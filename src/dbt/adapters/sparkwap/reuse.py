@@ -130,18 +130,18 @@ class Reuse:
 
     def _plan(self, run: Run) -> Plan:
         from sparkwap.landing.raw_models import unread
-        from sparkwap.ledger.manifests import unpack
+        from sparkwap.ledger.manifests import pack, unpack
         from sparkwap.plan.gather import Gatherer
 
         command = self._command
         # As it is read from the ledger, so that only real differences count.
-        manifest = unpack(command.packed_manifest())
+        whole = command.dbt_manifest().writable_manifest().to_dict(omit_none=False)
+        manifest = unpack(pack(whole, calls=command.calls))
         place = LakePlace(
             command.credentials.catalog_name,
             command.credentials.catalog_settings(command.project_root),
         )
         # What the ledger keeps has no meta, where the landing entries are.
-        whole = command.dbt_manifest().writable_manifest().to_dict(omit_none=False)
         files = unread(place, whole, Path(command.project_root), command.target_path)
         return Gatherer(manifest, command.lake, files, run.invocation.session).plan()
 
