@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
 from sparkwap.catalog import Candidate, Identifier, PublishReceipt
 from sparkwap.catalog import metadata as md
@@ -27,6 +30,44 @@ def values(*ids: int) -> pa.Table:
 
 def on_branch(identifier: Identifier, base: int | None, head: int) -> Candidate:
     return Candidate(identifier, BRANCH, "branch", base, token=str(head))
+
+
+def compact(lake: Lake, identifier: Identifier, chosen: Collection[str] | None = None) -> int:
+    """Rewrite data files of main into one, in one snapshot, as a compaction of others does.
+
+    Args:
+        lake: The lake.
+        identifier: A table.
+        chosen: Paths of the files; None for all.
+
+    Returns:
+        The new snapshot of main.
+    """
+    table = lake.catalog.load_table(identifier)
+    files = [task.file for task in table.scan().plan_files()]
+    files = [one for one in files if chosen is None or one.file_path in chosen]
+    rows = pa.concat_tables(
+        pq.read_table(one.file_path.removeprefix("file://")) for one in files
+    ).combine_chunks()
+    with table.transaction() as change, change.update_snapshot().overwrite() as snapshot:
+        for one in files:
+            snapshot.delete_data_file(one)
+        for made in _dataframe_to_data_files(table.metadata, rows, table.io):
+            snapshot.append_data_file(made)
+    row = lake.store.backend.get(identifier)
+    assert row is not None
+    document = dict(lake.store.load(row.location))
+    main = md.main_of(document)
+    document["snapshots"] = [
+        {**one, "summary": {**one["summary"], "operation": "replace"}}
+        if one["snapshot-id"] == main
+        else one
+        for one in document["snapshots"]
+    ]
+    location = md.next_location(document, row.location)
+    lake.store.write({location: document})
+    lake.store.backend.apply([PointerUpdate(row, Pointer(identifier, "table", location))])
+    return int(str(main))
 
 
 class Bench:

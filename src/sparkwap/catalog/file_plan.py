@@ -1,4 +1,4 @@
-"""Which files of a table to read to find the rows that differ between two of its states. Pure."""
+"""Which files of a table differ between its states, and what follows from that. Pure."""
 
 from __future__ import annotations
 
@@ -95,6 +95,52 @@ def plan_files(before: StateFiles, after: StateFiles) -> FilePlan:
     if not (removed or added or touched):
         return NOTHING
     return FilePlan("parts", removed, added, touched)
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """The data files that a change of rows has removed and added."""
+
+    removed: frozenset[str]
+    added: frozenset[str]
+
+    def applied(self, built: StateFiles, main: StateFiles) -> StateFiles:
+        """Return the files of ``main`` after the change, which ``built`` has on another base."""
+        kept = [one for one in main.data if one.path not in self.removed]
+        return StateFiles(
+            (*kept, *(one for one in built.data if one.path in self.added)), main.deletes
+        )
+
+
+def transferable(base: StateFiles, built: StateFiles, main: StateFiles) -> FileChange | None:
+    """Return the change from ``base`` to ``built`` if it gives the same rows on ``main``.
+
+    ``main`` must have the rows of ``base`` in other files. The change gives the same rows there if
+    it has removed only files that ``main`` still has, with the same deletes, and if it has added
+    no deletes.
+
+    Args:
+        base: The files of the state that the change was built on.
+        built: The files after the change.
+        main: The files of another state with the rows of ``base``. Files that all three states
+            have may be left out of them.
+
+    Returns:
+        The change; None if it may give other rows.
+    """
+    removed = set(base.data) - set(built.data)
+    gone, added = _paths(removed), _paths(set(built.data) - set(base.data))
+    if not removed <= set(main.data) or added & _paths(main.data):
+        return None
+    before, after = set(base.deletes), set(built.deletes)
+    if after - before or any(one.target not in gone for one in before - after):
+        return None
+    if removed:
+        # Deletes that all three states have apply to the removed files in all of them.
+        differing = before ^ set(main.deletes)
+        if any(one.equality or one.target is None or one.target in gone for one in differing):
+            return None
+    return FileChange(gone, added)
 
 
 def _paths(files: Iterable[DataFile]) -> frozenset[str]:

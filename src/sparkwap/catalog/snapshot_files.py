@@ -19,7 +19,7 @@ from sparkwap.catalog.file_plan import DataFile, DeleteFile, StateFiles
 from sparkwap.catalog.store import Store
 from sparkwap.core.errors import CatalogError
 
-_DELETED = 2  # status of an entry
+EXISTING, ADDED, DELETED = 0, 1, 2  # status of an entry
 _DATA, _EQUALITY = 0, 2  # content of an entry; of a manifest, any but 0 is deletes
 _DELETE_PATH = 2147483546  # field id of the paths in a position delete file
 
@@ -43,6 +43,17 @@ class ManifestEntry:
     def has_data(self) -> bool:
         """Whether the manifest lists data files; otherwise it lists delete files."""
         return int(self.entry.get("content") or 0) == _DATA
+
+    @property
+    def has_live_files(self) -> bool:
+        """Whether the manifest lists files that were not removed, as far as its counts say."""
+        counts = [self.entry.get(f"{kind}_files_count") for kind in ("added", "existing")]
+        return None in counts or sum(map(int, filter(None, counts))) > 0
+
+    def sequence_of(self, entry: Mapping[str, Any]) -> int:
+        """Return the data sequence number of an entry of the manifest; most inherit it."""
+        own = entry.get("sequence_number")
+        return int(self.entry.get("sequence_number") or 0) if own is None else int(own)
 
     def moved(self, path: str, length: int) -> ManifestEntry:
         """Return the entry with another manifest.
@@ -83,6 +94,11 @@ class Snapshot:
             Unreadable: sparkwap cannot read the manifest list.
         """
         return tuple(map(ManifestEntry, self._list.records))
+
+    @property
+    def manifest_fields(self) -> list[str]:
+        """The names of the columns of its manifest list."""
+        return [str(field["name"]) for field in self._list.schema["fields"]]
 
     def files(self, without: Collection[str] = ()) -> StateFiles:
         """Return the live files of its manifests.
@@ -138,6 +154,14 @@ class Snapshot:
             raise
         return part
 
+    def read(self, manifest: ManifestEntry) -> avro.AvroFile:
+        """Return a manifest with its entries.
+
+        Raises:
+            Unreadable: sparkwap cannot read it.
+        """
+        return self._avro(manifest.path)
+
     def kept(
         self, manifest: ManifestEntry, paths: Collection[str]
     ) -> tuple[bytes | None, list[Mapping[str, Any]]]:
@@ -146,7 +170,7 @@ class Snapshot:
         kept = [
             entry
             for entry in read.records
-            if entry["status"] != _DELETED and entry["data_file"]["file_path"] in paths
+            if entry["status"] != DELETED and entry["data_file"]["file_path"] in paths
         ]
         files = [entry["data_file"] for entry in kept]
         return (read.with_records(kept) if kept else None), files
@@ -156,11 +180,9 @@ class Snapshot:
         return self._list.with_records(manifest.entry for manifest in manifests)
 
     def _live(self, manifest: ManifestEntry) -> Iterator[tuple[Mapping[str, Any], int]]:
-        inherited = int(manifest.entry.get("sequence_number") or 0)
         for entry in self._avro(manifest.path).records:
-            if entry["status"] != _DELETED:
-                own = entry.get("sequence_number")
-                yield entry["data_file"], inherited if own is None else int(own)
+            if entry["status"] != DELETED:
+                yield entry["data_file"], manifest.sequence_of(entry)
 
     def _avro(self, location: str) -> avro.AvroFile:
         if location not in self._read:

@@ -47,8 +47,8 @@ class Checkpoint:
 
 
 Operation = Literal[
-    "open_branch", "clone", "copy", "forget", "publish", "rollback", "discard", "ledger",
-    "drop_schema", "erase", "reopen", "sweep", "sweep_table", "maintain", "leftovers",
+    "open_branch", "clone", "copy", "forget", "cherry_pick", "publish", "rollback", "discard",
+    "ledger", "drop_schema", "erase", "reopen", "sweep", "sweep_table", "maintain", "leftovers",
 ]  # fmt: skip
 """The purpose of a commit to the catalog."""
 
@@ -61,6 +61,7 @@ _OPERATIONS: Mapping[Operation, str] = {
     "clone": "creating the clone of a table in the side schema",
     "copy": "creating a table that shares the files of another table",
     "forget": "dropping a table's candidate on the branch",
+    "cherry_pick": "moving the candidate of a branch to a compacted main",
     "publish": "the publish of all tables of a run",
     "rollback": "the rollback of a publish",
     "discard": "dropping an audit branch",

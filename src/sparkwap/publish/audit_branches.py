@@ -11,6 +11,7 @@ from sparkwap.catalog import branches
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import (
+    Candidate,
     Discarded,
     Identifier,
     LedgerRows,
@@ -23,6 +24,7 @@ from sparkwap.catalog.pointers import Pointer, PointerUpdate, side_objects
 from sparkwap.catalog.store import Staged
 from sparkwap.core import names
 from sparkwap.core.names import split_side_schema
+from sparkwap.publish import cherry_pick
 from sparkwap.publish.staging import Staging
 
 
@@ -107,6 +109,28 @@ class AuditBranches:
                 "copy",
                 table=".".join(target),
             )
+        )
+
+    def cherry_pick(self, candidate: Candidate) -> Candidate | None:
+        """Move the candidate of a branch to the present ``main``, after a compaction.
+
+        One commit moves the branch and its base tag. ``main`` stays, and the rows of the candidate
+        are the same.
+
+        Args:
+            candidate: A candidate on a branch.
+
+        Returns:
+            The candidate with its new base and head; None if nothing was moved, because ``main``
+            has moved otherwise, or because the candidate changes what was compacted.
+
+        Raises:
+            CatalogError: There is no such table, or other writers changed it at each attempt.
+        """
+        return self._store.commit(
+            lambda: cherry_pick.stage(self._store, candidate),
+            "cherry_pick",
+            **_facts(candidate.identifier, candidate.branch),
         )
 
     def is_on_present_main(self, identifier: Identifier, branch: str, snapshot_id: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -30,6 +31,9 @@ from sparkwap.runs.types import DAY_MS, Invocation, RunEnd, RunNotes
 
 REBASED_COMMANDS = frozenset({"build", "run", "test", "seed", "snapshot"})
 """dbt's commands after which a rebase follows if main has moved."""
+
+_TRIES = 3
+"""How often a publish is tried while compactions move main."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +85,18 @@ class Closer:
         refused: str | None = None
         refusals: dict[str, tuple[Difference, ...]] = {}
         again: rebase.Rebase | rebase.GiveUp = rebase.GiveUp()
-        if plan.candidates:
+        for tries_left in reversed(range(_TRIES if plan.candidates else 0)):
             try:
                 self._publish(plan)
+                break
             except (CommitUnknown, PublishTorn, PublishUnverified):
                 raise
             except SparkwapError as error:
+                moved = self._cherry_picked(error, facts) if tries_left else {}
+                if moved:
+                    facts = facts.with_moved(moved)
+                    plan = self._plan(facts, decision)
+                    continue
                 refused = str(error)
                 if isinstance(error, PublishRefused):
                     refusals = _stopped(error.mismatches, facts, plan.reads)
@@ -95,7 +105,8 @@ class Closer:
                 rebase_follows = isinstance(again, rebase.Rebase)
                 rows = refused_rows(plan.rows, refused, refusals, rebase_follows=rebase_follows)
                 refused = self._record_refusal(rows, refused)
-        elif facts.nodes:
+                break
+        if not plan.candidates and facts.nodes:
             self.lake.ledger.append(plan.rows)
         return RunEnd(
             decision,
@@ -128,6 +139,27 @@ class Closer:
             self._all_reads(facts, decision),
             code.hash if code else None,
         )
+
+    def _cherry_picked(self, error: SparkwapError, facts: ClosingFacts) -> dict[str, Candidate]:
+        """Move refused candidates to their `main` where it was only compacted; return these."""
+        of_table = {one.identifier: (node_id, one) for node_id, one in facts.candidates.items()}
+        mismatches = error.mismatches if isinstance(error, PublishRefused) else ()
+        moved: dict[str, Candidate] = {}
+        for mismatch in mismatches:
+            node_id, candidate = of_table.get(mismatch.identifier, ("", None))
+            if mismatch.kind != "main" or candidate is None or candidate.how != "branch":
+                continue
+            picked = None
+            with suppress(SparkwapError):  # The publish is then refused, as it was.
+                picked = self.lake.branches.cherry_pick(candidate)
+            if picked is not None:
+                moved[node_id] = picked
+                self.notes.add_notice(
+                    node_id,
+                    "main was compacted meanwhile, which changed no row: the audited change was "
+                    "put on the compacted files",
+                )
+        return moved
 
     def _publish(self, plan: ClosingPlan) -> None:
         settings = self.invocation.settings

@@ -79,6 +79,43 @@ class ClosingFacts:
     batches: Mapping[str, tuple[Range, ...]]
     notices: Mapping[str, tuple[str, ...]]
 
+    def with_moved(self, moved: Mapping[str, Candidate]) -> ClosingFacts:
+        """Return the facts after candidates have moved to other snapshots with the same rows.
+
+        Args:
+            moved: The moved candidates, by node.
+        """
+        new = {self.candidates[node_id].token: one.token for node_id, one in moved.items()}
+
+        def token(old: str | None) -> str | None:
+            return new.get(old, old)
+
+        def tokens(of: Mapping[str, str]) -> dict[str, str]:
+            return {node_id: str(token(old)) for node_id, old in of.items()}
+
+        def snapshot(old: int | None) -> int | None:
+            return None if old is None else int(str(token(str(old))))
+
+        def results(of: Iterable[TestResult]) -> tuple[TestResult, ...]:
+            return tuple(replace(one, audited=tokens(one.audited)) for one in of)
+
+        return replace(
+            self,
+            nodes=tuple(replace(one, candidate=token(one.candidate)) for one in self.nodes),
+            candidates={**self.candidates, **moved},
+            results=results(self.results),
+            fresh=results(self.fresh),
+            built_on={node_id: tokens(of) for node_id, of in self.built_on.items()},
+            shared={
+                test_id: replace(
+                    one,
+                    snapshot=snapshot(one.snapshot),
+                    parent_snapshot=snapshot(one.parent_snapshot),
+                )
+                for test_id, one in self.shared.items()
+            },
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Gathering:

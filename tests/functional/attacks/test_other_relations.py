@@ -95,7 +95,6 @@ def test_the_profile_is_edited_between_run_and_test(
     assert reader.table(live, "t").values("id") == [1]
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("what", ["schema", "alias"])
 def test_names_that_change_in_the_files(
     make_project: MakeProject, reader: Reader, what: str

@@ -84,7 +84,6 @@ def state(places: LandingProject) -> dict[int, tuple[Any, Any]]:
     return {row["id"]: (row["lat"], row["lon"]) for row in places.rows("stg_places")}
 
 
-@pytest.mark.smoke
 def test_a_later_file_with_more_places_is_kept_or_told(places: LandingProject) -> None:
     first = {1: (Decimal("-9.0738"), Decimal("0.5000"))}
     assert state(places) == first

@@ -7,7 +7,6 @@ were opened. One thread, so that the next node would have the same session.
 
 from __future__ import annotations
 
-import pytest
 from helpers.lake import Reader
 from helpers.project import MakeProject
 
@@ -82,7 +81,6 @@ def model(dbt, session):
 '''
 
 
-@pytest.mark.smoke
 def test_each_node_finds_its_sessions_as_they_were_opened(
     make_project: MakeProject, reader: Reader
 ) -> None:

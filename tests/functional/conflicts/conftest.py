@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -37,6 +37,24 @@ FILES = {
 """log -> totals; notes, which has nothing to do with them."""
 
 
+@contextmanager
+def when_built(project: Project, node: str, action: Callable[[], None]) -> Iterator[None]:
+    """Act once, as soon as dbt has told that a node of a project is built."""
+    left = [action]
+
+    def listen(event: EventMsg) -> None:
+        done = event.info.name in ("LogModelResult", "LogTestResult")
+        if done and event.data.node_info.node_name == node and left:
+            left.pop()()
+
+    project.listeners.append(listen)
+    try:
+        yield
+    finally:
+        project.listeners.remove(listen)
+    assert not left, f"dbt did not tell of {node}"
+
+
 @dataclass
 class Log:
     """The project, and what a reader of main sees of it."""
@@ -55,22 +73,9 @@ class Log:
         rows = pa.table({"n": pa.array([n], pa.int32())})
         self.reader.catalog.load_table((self.project.schema, "log")).append(rows)
 
-    @contextmanager
-    def when(self, node: str, action: Callable[[], None]) -> Iterator[None]:
+    def when(self, node: str, action: Callable[[], None]) -> AbstractContextManager[None]:
         """Act once, as soon as dbt has told that a node is built."""
-        left = [action]
-
-        def listen(event: EventMsg) -> None:
-            done = event.info.name in ("LogModelResult", "LogTestResult")
-            if done and event.data.node_info.node_name == node and left:
-                left.pop()()
-
-        self.project.listeners.append(listen)
-        try:
-            yield
-        finally:
-            self.project.listeners.remove(listen)
-        assert not left, f"dbt did not tell of {node}"
+        return when_built(self.project, node, action)
 
     def entries(self) -> list[int]:
         """What is in the log, in order."""

@@ -26,7 +26,6 @@ FILES = {
 }
 
 
-@pytest.mark.smoke
 def test_a_retry_does_not_add_to_what_was_rejected(
     make_project: MakeProject, reader: Reader
 ) -> None:

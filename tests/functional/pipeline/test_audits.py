@@ -126,15 +126,12 @@ def audits(new_pipeline: NewPipeline) -> Pipeline:
     return pipeline
 
 
-# The next test needs what this one publishes.
-@pytest.mark.smoke
 def test_good_rows_pass(audits: Pipeline) -> None:
     write_models(audits.project, good=True)
     done = audits.dbt("build")
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.smoke
 def test_bad_rows_fail(audits: Pipeline) -> None:
     write_models(audits.project, good=False)
     assert audits.dbt("build").returncode != 0

@@ -20,6 +20,7 @@ from unittest import mock
 
 import pyarrow as pa
 
+from helpers.bench import compact
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.core import checkpoints
 from sparkwap.core.errors import ConfigError, SparkwapError
@@ -196,6 +197,12 @@ def _held(lake: Lake) -> None:
     build_and_close(lake, FIRST, publish="never")
 
 
+def _compacted(lake: Lake) -> None:
+    """Audited, and then others have compacted main of a table."""
+    _held(lake)
+    compact(lake, ORDERS)
+
+
 def _published(lake: Lake) -> None:
     _base(lake)
     build_and_close(lake, FIRST)
@@ -281,6 +288,13 @@ def _publish_again(lake: Lake) -> None:
     # Refused with what is to be done, if there is nothing that may be published.
     with suppress(ConfigError, NotPublished):
         _publish(lake)
+
+
+def _publish_compacted(lake: Lake) -> None:
+    """Publish, or build again what has moved on the branch without a verdict."""
+    _publish_again(lake)
+    if any(one.branch == BRANCH for one in lake.branches.all()):
+        build_and_close(lake, SECOND)
 
 
 def _rollback(lake: Lake) -> None:
@@ -418,6 +432,7 @@ SCENARIOS = {
     "build held": Scenario(_base, _build_held, _build_held, _build_held, leaves=True),
     "refused": Scenario(_base, _refused, _build_held, _build_held, leaves=True),
     "wap_publish": Scenario(_held, _publish, _publish_again, _publish_again, publishes=1),
+    "compacted": Scenario(_compacted, _publish, _publish_compacted, _publish_again, publishes=1),
     "wap_discard": Scenario(_held, _discard, _discard_if_open, _discard_if_open),
     "wap_rollback": Scenario(_published, _rollback, _rollback_again, _rollback_again, publishes=1),
     "reopen": Scenario(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.bench import on_branch
+from helpers.bench import compact, on_branch
 
 from sparkwap.catalog import Candidate, PublishRefused
 from sparkwap.catalog import metadata as md
@@ -146,43 +146,6 @@ def test_summaries_between() -> None:
 # -- on a lake -----------------------------------------------------------------------------------
 
 
-def compact(bench: Bench, name: str) -> int:
-    """Rewrite main without changing a row, as maintenance does."""
-    loaded = bench.lake.catalog.load_table(("s", name))
-    loaded.overwrite(loaded.scan().to_arrow())
-    row = bench.lake.store.backend.get(("s", name))
-    assert row is not None
-    document = dict(bench.lake.store.load(row.location))
-    main = md.main_of(document)
-    base = bench.head(("s", name), "main_before")
-    # PyIceberg writes a delete and an append; a compaction is one snapshot of both.
-    (entry,) = (s for s in document["snapshots"] if s["snapshot-id"] == main)
-    total = entry["summary"]["total-records"]
-    entry = {
-        **entry,
-        "parent-snapshot-id": base,
-        "summary": {
-            "operation": "replace",
-            "added-records": total,
-            "deleted-records": total,
-            "total-records": total,
-        },
-    }
-    others = [s for s in document["snapshots"] if s["snapshot-id"] != main]
-    document = {**document, "snapshots": [*others, entry]}
-    location = md.next_location(document, row.location)
-    bench.lake.store.write({location: document})
-    bench.lake.store.backend.apply([PointerUpdate(row, Pointer(("s", name), "table", location))])
-    return int(str(main))
-
-
-def marked(bench: Bench, name: str, *ids: int) -> None:
-    """A table whose main has a tag, by which `compact` finds it."""
-    bench.table(name, *ids)
-    loaded = bench.lake.catalog.load_table(("s", name))
-    loaded.manage_snapshots().create_tag(bench.head(("s", name), "main"), "main_before").commit()
-
-
 def overwritten(bench: Bench, name: str, *ids: int) -> Candidate:
     opened = bench.lake.branches.open(("s", name), BRANCH)
     loaded = bench.lake.catalog.load_table(("s", name))
@@ -191,9 +154,9 @@ def overwritten(bench: Bench, name: str, *ids: int) -> Candidate:
 
 
 def test_a_whole_overwrite_follows_a_compaction(bench: Bench) -> None:
-    marked(bench, "t", 1, 2)
+    bench.table("t", 1, 2)
     item = overwritten(bench, "t", 7)
-    compacted = compact(bench, "t")
+    compacted = compact(bench.lake, ("s", "t"))
     assert bench.read("t") == [1, 2]
     receipt = bench.publish(item)
     assert bench.read("t") == [7]
@@ -207,9 +170,9 @@ def test_a_whole_overwrite_follows_a_compaction(bench: Bench) -> None:
 
 def test_an_append_does_not_follow_a_compaction(bench: Bench) -> None:
     # The append would restore the files that the compaction has replaced.
-    marked(bench, "t", 1, 2)
+    bench.table("t", 1, 2)
     item = bench.candidate("t", 7)
-    compact(bench, "t")
+    compact(bench.lake, ("s", "t"))
     with pytest.raises(PublishRefused) as refused:
         bench.publish(item)
     assert [one.kind for one in refused.value.mismatches] == ["main"]
@@ -232,10 +195,10 @@ def replacement(bench: Bench, name: str) -> Candidate:
 
 
 def test_branches_and_compactions_do_not_stop_a_replacement(bench: Bench) -> None:
-    marked(bench, "t", 1)
+    bench.table("t", 1)
     item = replacement(bench, "t")
     bench.lake.branches.open(("s", "t"), "other")
-    compact(bench, "t")
+    compact(bench.lake, ("s", "t"))
     bench.publish(item)
     assert bench.read("t") == [4]
 
@@ -272,11 +235,11 @@ def test_a_changed_read_is_reported_or_refused(bench: Bench) -> None:
 
 def test_reads_with_equal_rows_have_not_changed(bench: Bench) -> None:
     bench.table("t", 1)
-    marked(bench, "r", 5)
+    bench.table("r", 5)
     item = bench.candidate("t", 2)
     read = bench.lake.read([("s", "r")])
     bench.lake.branches.open(("s", "r"), "other")
-    compact(bench, "r")
+    compact(bench.lake, ("s", "r"))
     assert bench.publish(item, read=read, strict_reads=True).moved_reads == ()
 
 

@@ -1,0 +1,302 @@
+"""Puts the candidate of a branch on `main` after a compaction, as Iceberg's cherry-pick does.
+
+A candidate has files of its base, so to publish it over a compaction would bring back what the
+compaction has replaced. But the compaction has changed no row, so the change of files from the base
+to the candidate gives the audited rows on the compacted files too, if it does not touch what was
+compacted (`file_plan.transferable`). It becomes one snapshot after the compaction's. Iceberg's own
+procedure does this for appends only, and to `main` at once.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.branches import table_row
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.content_equality import same_rows
+from sparkwap.catalog.file_plan import DeleteFile, FileChange, StateFiles, transferable
+from sparkwap.catalog.model import Candidate
+from sparkwap.catalog.snapshot_files import (
+    ADDED,
+    DELETED,
+    EXISTING,
+    ManifestEntry,
+    Snapshot,
+    Unreadable,
+    common_manifests,
+)
+from sparkwap.catalog.store import Staged, Store
+from sparkwap.core.names import base_tag
+
+SOURCE = "source-snapshot-id"
+"""Iceberg's entry in the summary of a cherry-picked snapshot: its cleaners keep the files of the
+source."""
+
+_VERSION = 2
+"""The format version of the tables. Version 1 has no sequence numbers; version 3 gives ids to
+rows."""
+
+_FIGURES = ("added-", "deleted-", "removed-", "total-", "changed-", "manifests-", "entries-")
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """A staged snapshot with the files written for it."""
+
+    snapshot: Mapping[str, Any]
+    files: tuple[str, ...]
+
+
+def stage(store: Store, candidate: Candidate) -> Staged[Candidate | None]:
+    """Stage the move of a branch's candidate to the present `main`.
+
+    The branch and its base tag move, and `main` does not.
+
+    Returns:
+        The candidate with its new base and head; None, and nothing to commit, if `main` has not
+        moved by a proven compaction, or if the candidate changes what was compacted.
+
+    Raises:
+        CatalogError: There is no such table, or files cannot be written.
+    """
+    row = table_row(store, candidate.identifier)
+    document = store.load(row.location)
+    refs, branch = md.refs_of(document), candidate.branch
+    head, tag = refs.get(branch), refs.get(base_tag(branch))
+    standing = head and tag and (head.snapshot_id, tag.snapshot_id)
+    if standing != (candidate.head, candidate.base):
+        return Staged(None)
+    picked = pick(store, document, candidate.base, candidate.head)
+    if picked is None:
+        return Staged(None)
+    main, new = md.main_of(document), int(picked.snapshot["snapshot-id"])
+    assert main is not None
+    change = (
+        MetadataChange(document)
+        .add_snapshot(picked.snapshot)
+        .branch(branch, new)
+        .tag(base_tag(branch), main)
+    )
+    swaps, files = store.grow([(row, change)])
+    moved = replace(candidate, base=main, token=str(new))
+    return Staged(moved, swaps, [*picked.files, *files])
+
+
+def pick(store: Store, document: md.Document, base: int | None, head: int) -> Picked | None:
+    """Write a snapshot with the change from ``base`` to ``head`` on the present `main`.
+
+    Args:
+        store: Reads and writes files.
+        document: The table's metadata.
+        base: The snapshot of `main` that the candidate was built on.
+        head: The candidate.
+
+    Returns:
+        The snapshot, which is in no metadata yet; None if the change may give other rows there.
+
+    Raises:
+        CatalogError: Files cannot be written.
+    """
+    main = md.main_of(document)
+    states = [md.snapshot(document, one) if one else None for one in (base, head, main)]
+    if base == main or not same_rows(document, base, main):
+        return None
+    if int(document["format-version"]) != _VERSION:
+        return None
+    before, built, now = (Snapshot(store, document, one) if one else None for one in states)
+    if before is None or built is None or now is None:
+        return None
+    try:
+        common = common_manifests(before, built) & common_manifests(built, now)
+        audited, present = built.files(common), now.files(common)
+        change = transferable(before.files(common), audited, present)
+        if change is None:
+            return None
+        picked = _Writing(store, document, built, now, change).snapshot()
+        found = Snapshot(store, document, picked.snapshot).files(common)
+        if _rows(found) != _rows(change.applied(audited, present)):
+            store.delete(picked.files)
+            return None
+        return picked
+    except Unreadable:
+        return None
+
+
+def _rows(state: StateFiles) -> tuple[dict[str, int], set[DeleteFile]]:
+    return {one.path: one.rows for one in state.data}, set(state.deletes)
+
+
+class _Writing:
+    """Writes the manifests of one picked snapshot."""
+
+    def __init__(
+        self,
+        store: Store,
+        document: md.Document,
+        built: Snapshot,
+        now: Snapshot,
+        change: FileChange,
+    ) -> None:
+        self._store, self._document = store, document
+        self._built, self._now, self._change = built, now, change
+        self._id = secrets.randbits(62)
+        self._sequence = int(document.get("last-sequence-number") or 0) + 1
+        self._folder = md.next_location(document, None).rsplit("/", 1)[0]
+        self._written: list[str] = []
+        self._figures: dict[str, int] = {}
+
+    def snapshot(self) -> Picked:
+        """Write the files and return the snapshot."""
+        try:
+            if self._now.manifest_fields != self._built.manifest_fields:
+                raise Unreadable("The manifest lists have different columns.")
+            live = [one for one in self._now.manifests if one.has_live_files]
+            manifests = [self._without_removed(one) for one in live]
+            manifests += [
+                made for one in self._built.manifests if (made := self._of_added(one)) is not None
+            ]
+            content = self._now.with_manifests(manifests)
+            listed = self._put(f"snap-{self._id}-1-{uuid.uuid4()}.avro", content)
+        except BaseException:
+            self._store.delete(self._written)
+            raise
+        built, now = self._built.snapshot, self._now.snapshot
+        found: dict[str, Any] = {
+            "snapshot-id": self._id,
+            "parent-snapshot-id": now["snapshot-id"],
+            "sequence-number": self._sequence,
+            "timestamp-ms": max(int(time.time() * 1000), int(now["timestamp-ms"])),
+            "manifest-list": listed,
+            "summary": self._summary(built, now),
+        }
+        if "schema-id" in built:
+            found["schema-id"] = built["schema-id"]
+        return Picked(found, tuple(self._written))
+
+    def _without_removed(self, manifest: ManifestEntry) -> ManifestEntry:
+        """Return a manifest of `main`, written anew if the change removes files of it."""
+
+        def change(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+            if entry["status"] == DELETED:
+                return None
+            removed = entry["data_file"]["file_path"] in self._change.removed
+            sequence, file_sequence = (
+                manifest.entry["sequence_number"] if entry[key] is None else entry[key]
+                for key in ("sequence_number", "file_sequence_number")
+            )
+            writer = entry["snapshot_id"] or manifest.entry["added_snapshot_id"]
+            return {
+                **entry,
+                "status": DELETED if removed else EXISTING,
+                "snapshot_id": self._id if removed else writer,
+                "sequence_number": sequence,
+                "file_sequence_number": file_sequence,
+            }
+
+        touched = manifest.has_data and any(
+            entry["data_file"]["file_path"] in self._change.removed
+            for entry in (self._now.read(manifest).records if self._change.removed else ())
+        )
+        made = self._rewritten(self._now, manifest, change) if touched else None
+        return made or manifest
+
+    def _of_added(self, manifest: ManifestEntry) -> ManifestEntry | None:
+        """Return a manifest with the candidate's files of this one; None if it has none."""
+
+        def change(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+            path = entry["data_file"]["file_path"]
+            if entry["status"] == DELETED or path not in self._change.added:
+                return None
+            return {
+                **entry,
+                "status": ADDED,
+                "snapshot_id": self._id,
+                # Null: those of the manifest.
+                "sequence_number": None,
+                "file_sequence_number": None,
+            }
+
+        return self._rewritten(self._built, manifest, change) if manifest.has_data else None
+
+    def _rewritten(
+        self,
+        state: Snapshot,
+        manifest: ManifestEntry,
+        change: Callable[[Mapping[str, Any]], Mapping[str, Any] | None],
+    ) -> ManifestEntry | None:
+        read = state.read(manifest)
+        entries = [made for one in read.records if (made := change(one)) is not None]
+        if not entries:
+            return None
+        content = read.with_records(entries)
+        path = self._put(f"{uuid.uuid4()}-m0.avro", content)
+        sequences = [one["sequence_number"] for one in entries if one["status"] != DELETED]
+        lowest = min((s for s in sequences if s is not None), default=self._sequence)
+        counts = {}
+        for status, name in ((ADDED, "added"), (EXISTING, "existing"), (DELETED, "deleted")):
+            files = [one["data_file"] for one in entries if one["status"] == status]
+            counts[f"{name}_files_count"] = len(files)
+            counts[f"{name}_rows_count"] = rows = sum(int(one["record_count"]) for one in files)
+            for figure, amount in (
+                ("files", len(files)),
+                ("records", rows),
+                ("size", sum(int(one["file_size_in_bytes"]) for one in files)),
+            ):
+                self._figures[f"{name} {figure}"] = (
+                    self._figures.get(f"{name} {figure}", 0) + amount
+                )
+        if not counts.keys() <= manifest.entry.keys():
+            raise Unreadable(f"{manifest.path} has counts of other names.")
+        entry = {
+            **manifest.moved(path, len(content)).entry,
+            "sequence_number": self._sequence,
+            "min_sequence_number": lowest,
+            "added_snapshot_id": self._id,
+            **counts,
+        }
+        return ManifestEntry(entry)
+
+    def _summary(self, built: md.Document, now: md.Document) -> dict[str, str]:
+        figure = self._figures.get
+        written = {
+            "added-data-files": figure("added files", 0),
+            "added-records": figure("added records", 0),
+            "added-files-size": figure("added size", 0),
+            "deleted-data-files": figure("deleted files", 0),
+            "deleted-records": figure("deleted records", 0),
+            "removed-files-size": figure("deleted size", 0),
+        }
+        totals = {
+            key: value
+            for key, value in (now.get("summary") or {}).items()
+            if key.startswith("total-")
+        }
+        for key, more, less in (
+            ("total-data-files", "added-data-files", "deleted-data-files"),
+            ("total-records", "added-records", "deleted-records"),
+            ("total-files-size", "added-files-size", "removed-files-size"),
+        ):
+            if key in totals:
+                totals[key] = str(int(totals[key]) + written[more] - written[less])
+        kept = {
+            key: value
+            for key, value in (built.get("summary") or {}).items()
+            if not key.startswith(_FIGURES)
+        }
+        added, removed = written["added-data-files"], written["deleted-data-files"]
+        operation = ("overwrite" if added else "delete") if removed else "append"
+        figures = {key: str(value) for key, value in written.items() if value}
+        source = str(built["snapshot-id"])
+        return {**kept, **figures, **totals, "operation": operation, SOURCE: source}
+
+    def _put(self, name: str, content: bytes) -> str:
+        location = f"{self._folder}/{name}"
+        self._written.append(location)
+        self._store.files.write(location, content)
+        return location
