@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export DBT_PROFILES_DIR ?= $(CURDIR)/profiles
 
 .DEFAULT_GOAL := help
-.PHONY: help build test check-all lint unit integration functional conformance catalogs mutants dist docs report page stop bench soak clean
+.PHONY: help build test check-all lint unit integration functional conformance catalogs mutants dist docs report page stop bench bench-maintenance soak clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -74,6 +74,9 @@ stop: .venv/.ready ## stop the server of .lake
 
 bench: .venv/.ready-dev ## the start, landing, the gate, states, histories, diffs and maintenance, each beside a rival
 	@for what in start landing gate cdc scd2 diff maintenance; do python benchmarks/$$what.py || exit; done
+
+bench-maintenance: .venv/.ready-dev ## incremental loads by layout and write mode, compactions, growing metadata; with plots
+	@python benchmarks/loads.py --plots docs/images && python benchmarks/maintenance.py
 
 soak: .venv/.ready-dev ## hours: all kill points, long histories, many event sets, 2,000 nodes on one server, all mutants
 	@scripts/soak

@@ -3,9 +3,11 @@
 A log of commits is replayed on five kinds of tables, in two copies: one is maintained after each
 round of commits, within a tenth of the time that the commits have taken; the other is left alone.
 Both have to have the same rows. At the end, both are scanned in turn with a copy of the first that
-is compacted as a whole (A B C A B C ...); ratios are taken round by round.
+is compacted as a whole (A B C A B C ...); ratios are taken round by round. Then candidates are
+published whose `main` Iceberg's own procedure has compacted in the meantime.
 
     python benchmarks/maintenance.py [--commits 240] [--rounds 24] [--rows 4000] [--pairs 5]
+        [--publishes 20]
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import statistics
 import sys
 import time
 import uuid
@@ -21,6 +24,7 @@ from collections.abc import Callable
 
 from harness import Session, machine, serving, spread
 
+from sparkwap.catalog import Candidate
 from sparkwap.gate.settings import Upkeep
 from sparkwap.maintenance.choice import target_size
 from sparkwap.maintenance.maintainer import Maintainer
@@ -81,12 +85,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--rows", type=int, default=4000)
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--publishes", type=int, default=20)
     given = parser.parse_args()
     with serving() as (config, endpoint):
         session = Session(endpoint.thrift_port)
         lake = Lake("lake", catalog_properties(config))
         try:
             replay(lake, session, given)
+            publish_over_compactions(lake, session, given)
         finally:
             lake.close()
 
@@ -189,6 +195,77 @@ def counted(session: Session, table: str) -> tuple[int, int]:
     """The numbers of data files and delete files."""
     data = session.sql(f"select count(*) from {table}.data_files")[0][0]
     return int(data), int(session.sql(f"select count(*) from {table}.delete_files")[0][0])
+
+
+MOVED: dict[str, Callable[[int, int], str]] = {
+    "appends": append,
+    "merges into the newest partition": upsert_newest,
+    "merges all over": upsert_all_over,
+}
+
+
+def publish_over_compactions(lake: Lake, session: Session, given: argparse.Namespace) -> None:
+    """Publish candidates after a compaction of `main`, and print how many need no rebuild.
+
+    Each table is partitioned by blocks of ids, and rewritten by copy-on-write. The compaction
+    rewrites each partition that has two files or more.
+    """
+    session.sql("create namespace lake.moved")
+    print("\n| candidates | published without a rebuild | seconds: median (greatest) |")
+    print("|---|---|---|")
+    for kind, statement in MOVED.items():
+        name = kind.replace(" ", "_")
+        session.sql(
+            f"create table moved.{name} (id bigint, name string, amount double, version int) using "
+            f"iceberg partitioned by (truncate({2 * given.rows}, id)) "
+            "tblproperties ('write.wap.enabled'='true')"
+        )
+        for n in range(4):
+            session.sql(append(n, given.rows).format(t=f"moved.{name}"))
+        seconds = []
+        for n in range(4, 4 + given.publishes):
+            found = published_over_a_compaction(
+                lake, session, ("moved", name), statement(n, given.rows)
+            )
+            seconds += [found] if found is not None else []
+        cells = [kind, f"{len(seconds)} of {given.publishes}"]
+        cells.append(
+            f"{statistics.median(seconds):.2f} ({max(seconds):.2f})" if seconds else "none"
+        )
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def published_over_a_compaction(
+    lake: Lake, session: Session, table: tuple[str, str], statement: str
+) -> float | None:
+    """Return the seconds of a publish; None if it would be built again."""
+    run_id = str(uuid.uuid4())
+    branch = f"wap_{run_id[:8]}"
+    base = lake.branches.open(table, branch).base
+    session.sql(f"set spark.wap.branch={branch}")
+    session.sql(statement.format(t=".".join(table)))
+    session.sql("reset spark.wap.branch")
+    session.sql(
+        f"call lake.system.rewrite_data_files(table => '{'.'.join(table)}', "
+        "options => map('min-input-files', '2'))"
+    )
+    state = lake.state(table)
+    assert state is not None
+    head = state.refs[branch].snapshot_id
+    candidate = Candidate(table, branch, "branch", base, token=str(head))
+    began = time.monotonic()
+    moved = candidate if state.main == base else lake.branches.cherry_pick(candidate)
+    if moved is not None:
+        lake.publishing.publish(
+            [moved],
+            run_id=run_id,
+            tag=f"wap_pub_{run_id[:8]}",
+            tag_max_age_ms=None,
+            branch=branch,
+        )
+    else:
+        lake.branches.discard(branch)
+    return time.monotonic() - began if moved is not None else None
 
 
 if __name__ == "__main__":
