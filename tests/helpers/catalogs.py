@@ -21,6 +21,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.pool import NullPool
 
 CatalogKind = Literal["sqlite", "postgresql", "rest", "journal"]
 """``rest`` sends the tables of a publish in one request, ``journal`` one after the other."""
@@ -92,7 +93,11 @@ class PostgresSource:
         return _members(rows, schema)
 
     def catalog(self) -> Catalog:
-        return SqlCatalog("lake", uri=self.uri, warehouse=self.warehouse)
+        # The server has 100 connections, and each catalog would keep one.
+        catalog = SqlCatalog("lake", uri=self.uri, warehouse=self.warehouse)
+        catalog.engine.dispose()
+        catalog.engine = create_engine(self.uri, poolclass=NullPool)
+        return catalog
 
 
 @dataclass(frozen=True)

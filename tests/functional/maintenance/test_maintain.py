@@ -98,7 +98,6 @@ def test_files_are_merged_and_no_reader_sees_another_row(
     assert f"{schema}.events" in explained.text
     assert "saves" in explained.text
     assert reader.pointers(schema) == pointers
-    assert "not compacted: does not pay off" in explained.text
 
     with reader.polling(schema) as poller:
         done = maintain(project).succeeded()
@@ -111,10 +110,9 @@ def test_files_are_merged_and_no_reader_sees_another_row(
     assert rows(reader, project) == before
     assert all(one["events"] is not None for one in poller.states)
     assert spark.rows(f"select count(*), sum(id) from {schema}.events") == counted
-    # It did not pay off to merge the other.
-    assert int(main(reader, project, "log")["total-data-files"]) > 9
-    (row,) = reader.ledger("maintenance", run_id=done.run_id)
-    assert (row["name"], row["action"], row["outcome"]) == ("events", "compact", "done")
+    # Whether it pays off to merge the other depends on how fast the machine reads.
+    (row,) = reader.ledger("maintenance", run_id=done.run_id, name="events")
+    assert (row["action"], row["outcome"]) == ("compact", "done")
     assert row["files_after"] == 1
     assert not beside(reader, project)
 
