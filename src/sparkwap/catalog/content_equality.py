@@ -107,6 +107,13 @@ def rows_since(document: md.Document, snapshot_id: int | None) -> int | None:
     return None
 
 
+def has_grown_from(document: md.Document, head: int, base: int | None) -> bool:
+    """Return whether a candidate may have grown from its base, or from a state of the same rows."""
+    return md.grew_from(document, head, base) or any(
+        same_rows(document, int(one["snapshot-id"]), base) for one in md.ancestors(document, head)
+    )
+
+
 def shares_no_files(document: md.Document, candidate: int, base: int | None) -> bool:
     """Return whether ``candidate``, a descendant of ``base``, has no file of ``base``.
 

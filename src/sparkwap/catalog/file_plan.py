@@ -99,16 +99,27 @@ def plan_files(before: StateFiles, after: StateFiles) -> FilePlan:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """The data files that a change of rows has removed and added."""
+    """The files that a change of rows has removed and added.
+
+    Attributes:
+        removed: Paths of data files.
+        added: Paths of data files.
+        removed_deletes: Paths of delete files, which the change has replaced.
+        added_deletes: Paths of delete files.
+    """
 
     removed: frozenset[str]
     added: frozenset[str]
+    removed_deletes: frozenset[str] = frozenset()
+    added_deletes: frozenset[str] = frozenset()
 
     def applied(self, built: StateFiles, main: StateFiles) -> StateFiles:
         """Return the files of ``main`` after the change, which ``built`` has on another base."""
-        kept = [one for one in main.data if one.path not in self.removed]
+        data = [one for one in main.data if one.path not in self.removed]
+        deletes = [one for one in main.deletes if one.path not in self.removed_deletes]
         return StateFiles(
-            (*kept, *(one for one in built.data if one.path in self.added)), main.deletes
+            (*data, *(one for one in built.data if one.path in self.added)),
+            (*deletes, *(one for one in built.deletes if one.path in self.added_deletes)),
         )
 
 
@@ -116,8 +127,8 @@ def transferable(base: StateFiles, built: StateFiles, main: StateFiles) -> FileC
     """Return the change from ``base`` to ``built`` if it gives the same rows on ``main``.
 
     ``main`` must have the rows of ``base`` in other files. The change gives the same rows there if
-    it has removed only files that ``main`` still has, with the same deletes, and if it has added
-    no deletes.
+    all files that it has removed, or whose deletes it has changed, are in ``main`` with the same
+    deletes as in ``base``.
 
     Args:
         base: The files of the state that the change was built on.
@@ -126,22 +137,41 @@ def transferable(base: StateFiles, built: StateFiles, main: StateFiles) -> FileC
             have may be left out of them.
 
     Returns:
-        The change; None if it may give other rows.
+        The change; None if it may give other rows, if its deletes may apply to several files, or if
+        a state lists a file twice.
     """
-    removed = set(base.data) - set(built.data)
-    gone, added = _paths(removed), _paths(set(built.data) - set(base.data))
-    if not removed <= set(main.data) or added & _paths(main.data):
+    if not all(map(_lists_each_file_once, (base, built, main))):
         return None
+    old, now = ({one.path: one for one in state.data} for state in (base, main))
+    removed, added = (
+        _paths(set(base.data) - set(built.data)),
+        _paths(set(built.data) - set(base.data)),
+    )
     before, after = set(base.deletes), set(built.deletes)
-    if after - before or any(one.target not in gone for one in before - after):
+    if any(not _has_one_target(one) for one in before ^ after):
         return None
-    if removed:
-        # Deletes that all three states have apply to the removed files in all of them.
-        differing = before ^ set(main.deletes)
-        if any(one.equality or one.target is None or one.target in gone for one in differing):
-            return None
-    return FileChange(gone, added)
+    changed = removed | {str(one.target) for one in before ^ after} - added
+    # A file that neither lists was left out: all three states have it.
+    if added & (old.keys() | now.keys()) or any(old.get(path) != now.get(path) for path in changed):
+        return None
+    if changed and any(
+        not _has_one_target(one) or one.target in changed for one in before ^ set(main.deletes)
+    ):
+        return None
+    gone, gained = (_paths(deletes) for deletes in (before - after, after - before))
+    return None if gone & gained else FileChange(removed, added, gone, gained)
 
 
-def _paths(files: Iterable[DataFile]) -> frozenset[str]:
+def _lists_each_file_once(state: StateFiles) -> bool:
+    return len(_paths(state.data)) == len(state.data) and (
+        len(_paths(state.deletes)) == len(state.deletes)
+    )
+
+
+def _has_one_target(delete: DeleteFile) -> bool:
+    """Return whether all rows that a delete file deletes are in one known data file."""
+    return not delete.equality and delete.target is not None and delete.offset is None
+
+
+def _paths(files: Iterable[DataFile | DeleteFile]) -> frozenset[str]:
     return frozenset(file.path for file in files)

@@ -96,9 +96,9 @@ class Snapshot:
         return tuple(map(ManifestEntry, self._list.records))
 
     @property
-    def manifest_fields(self) -> list[str]:
-        """The names of the columns of its manifest list."""
-        return [str(field["name"]) for field in self._list.schema["fields"]]
+    def manifest_schema(self) -> Mapping[str, Any]:
+        """The Avro schema of its manifest list."""
+        return self._list.schema
 
     def files(self, without: Collection[str] = ()) -> StateFiles:
         """Return the live files of its manifests.

@@ -12,15 +12,16 @@ from __future__ import annotations
 import secrets
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import table_row
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.content_equality import same_rows
-from sparkwap.catalog.file_plan import DeleteFile, FileChange, StateFiles, transferable
+from sparkwap.catalog.content_equality import has_grown_from, same_rows
+from sparkwap.catalog.file_plan import FileChange, StateFiles, transferable
 from sparkwap.catalog.model import Candidate
 from sparkwap.catalog.snapshot_files import (
     ADDED,
@@ -42,7 +43,25 @@ _VERSION = 2
 """The format version of the tables. Version 1 has no sequence numbers; version 3 gives ids to
 rows."""
 
-_FIGURES = ("added-", "deleted-", "removed-", "total-", "changed-", "manifests-", "entries-")
+_TOTALS = (
+    ("total-data-files", "added-data-files", "deleted-data-files"),
+    ("total-records", "added-records", "deleted-records"),
+    ("total-files-size", "added-files-size", "removed-files-size"),
+    ("total-delete-files", "added-delete-files", "removed-delete-files"),
+    ("total-position-deletes", "added-position-deletes", "removed-position-deletes"),
+)
+"""Totals of a summary, and what they grow and shrink by."""
+
+_FIGURES = (
+    "added-",
+    "deleted-",
+    "removed-",
+    "total-",
+    "changed-",
+    "manifests-",
+    "entries-",
+    "partition",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +91,9 @@ def stage(store: Store, candidate: Candidate) -> Staged[Candidate | None]:
     standing = head and tag and (head.snapshot_id, tag.snapshot_id)
     if standing != (candidate.head, candidate.base):
         return Staged(None)
+    if not has_grown_from(document, candidate.head, candidate.base):
+        # After the move, the branch has grown from `main` in any case.
+        return Staged(None)
     picked = pick(store, document, candidate.base, candidate.head)
     if picked is None:
         return Staged(None)
@@ -83,6 +105,9 @@ def stage(store: Store, candidate: Candidate) -> Staged[Candidate | None]:
         .branch(branch, new)
         .tag(base_tag(branch), main)
     )
+    # Iceberg before 1.10 or so takes files of expired snapshots that `main` has not descended from
+    # for unused, and deletes them; its protection of a cherry-pick's source covers one snapshot.
+    change = change.remove_snapshots(unreferenced(change.applied(0), candidate))
     swaps, files = store.grow([(row, change)])
     moved = replace(candidate, base=main, token=str(new))
     return Staged(moved, swaps, [*picked.files, *files])
@@ -112,24 +137,45 @@ def pick(store: Store, document: md.Document, base: int | None, head: int) -> Pi
     before, built, now = (Snapshot(store, document, one) if one else None for one in states)
     if before is None or built is None or now is None:
         return None
+    written: list[str] = []
     try:
         common = common_manifests(before, built) & common_manifests(built, now)
         audited, present = built.files(common), now.files(common)
         change = transferable(before.files(common), audited, present)
         if change is None:
             return None
-        picked = _Writing(store, document, built, now, change).snapshot()
-        found = Snapshot(store, document, picked.snapshot).files(common)
-        if _rows(found) != _rows(change.applied(audited, present)):
-            store.delete(picked.files)
-            return None
-        return picked
-    except Unreadable:
+        writing = _Writing(store, document, built, now, change, common, written)
+        snapshot = writing.snapshot()
+        found = Snapshot(store, document, snapshot).files(common)
+        if _rows(found) == _rows(change.applied(audited, present)):
+            return Picked(snapshot, tuple(written))
+    except Exception:
+        # Whatever is unusual in the manifests: the candidate is then refused, as without this.
+        store.delete(written)
         return None
+    except BaseException:
+        store.delete(written)
+        raise
+    store.delete(written)
+    return None
 
 
-def _rows(state: StateFiles) -> tuple[dict[str, int], set[DeleteFile]]:
-    return {one.path: one.rows for one in state.data}, set(state.deletes)
+def _rows(state: StateFiles) -> tuple[list[tuple[str, int]], list[tuple[str, str | None, int]]]:
+    return (
+        sorted((one.path, one.rows) for one in state.data),
+        sorted((one.path, one.target, one.rows) for one in state.deletes),
+    )
+
+
+def unreferenced(document: md.Document, candidate: Candidate) -> list[int]:
+    """Return the snapshots of a candidate that no branch or tag has in its history. Pure."""
+    kept = {
+        int(one["snapshot-id"])
+        for ref in md.refs_of(document).values()
+        for one in md.ancestors(document, ref.snapshot_id)
+    }
+    own = [int(one["snapshot-id"]) for one in md.ancestors(document, candidate.head)]
+    return [one for one in own if one not in kept]
 
 
 class _Writing:
@@ -142,42 +188,39 @@ class _Writing:
         built: Snapshot,
         now: Snapshot,
         change: FileChange,
+        unchanged: Collection[str],
+        written: list[str],
     ) -> None:
-        self._store, self._document = store, document
-        self._built, self._now, self._change = built, now, change
+        self._store, self._unchanged, self._written = store, unchanged, written
+        self._built, self._now = built, now
+        self._gone = change.removed | change.removed_deletes
+        self._new = change.added | change.added_deletes
         self._id = secrets.randbits(62)
         self._sequence = int(document.get("last-sequence-number") or 0) + 1
+        self._schema_id = int(document["current-schema-id"])
         self._folder = md.next_location(document, None).rsplit("/", 1)[0]
-        self._written: list[str] = []
-        self._figures: dict[str, int] = {}
+        self._figures: Counter[str] = Counter()
 
-    def snapshot(self) -> Picked:
+    def snapshot(self) -> Mapping[str, Any]:
         """Write the files and return the snapshot."""
-        try:
-            if self._now.manifest_fields != self._built.manifest_fields:
-                raise Unreadable("The manifest lists have different columns.")
-            live = [one for one in self._now.manifests if one.has_live_files]
-            manifests = [self._without_removed(one) for one in live]
-            manifests += [
-                made for one in self._built.manifests if (made := self._of_added(one)) is not None
-            ]
-            content = self._now.with_manifests(manifests)
-            listed = self._put(f"snap-{self._id}-1-{uuid.uuid4()}.avro", content)
-        except BaseException:
-            self._store.delete(self._written)
-            raise
+        if self._now.manifest_schema != self._built.manifest_schema:
+            raise Unreadable("The manifest lists have different columns.")
+        live = [one for one in self._now.manifests if one.has_live_files]
+        manifests = [self._without_removed(one) for one in live]
+        manifests += [
+            made for one in self._built.manifests if (made := self._of_added(one)) is not None
+        ]
+        content = self._now.with_manifests(manifests)
         built, now = self._built.snapshot, self._now.snapshot
-        found: dict[str, Any] = {
+        return {
             "snapshot-id": self._id,
             "parent-snapshot-id": now["snapshot-id"],
             "sequence-number": self._sequence,
             "timestamp-ms": max(int(time.time() * 1000), int(now["timestamp-ms"])),
-            "manifest-list": listed,
+            "manifest-list": self._put(f"snap-{self._id}-1-{uuid.uuid4()}.avro", content),
             "summary": self._summary(built, now),
+            "schema-id": self._schema_id,
         }
-        if "schema-id" in built:
-            found["schema-id"] = built["schema-id"]
-        return Picked(found, tuple(self._written))
 
     def _without_removed(self, manifest: ManifestEntry) -> ManifestEntry:
         """Return a manifest of `main`, written anew if the change removes files of it."""
@@ -185,7 +228,7 @@ class _Writing:
         def change(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
             if entry["status"] == DELETED:
                 return None
-            removed = entry["data_file"]["file_path"] in self._change.removed
+            removed = entry["data_file"]["file_path"] in self._gone
             sequence, file_sequence = (
                 manifest.entry["sequence_number"] if entry[key] is None else entry[key]
                 for key in ("sequence_number", "file_sequence_number")
@@ -199,19 +242,18 @@ class _Writing:
                 "file_sequence_number": file_sequence,
             }
 
-        touched = manifest.has_data and any(
-            entry["data_file"]["file_path"] in self._change.removed
-            for entry in (self._now.read(manifest).records if self._change.removed else ())
-        )
-        made = self._rewritten(self._now, manifest, change) if touched else None
-        return made or manifest
+        if not self._gone or manifest.path in self._unchanged:
+            return manifest
+        entries = self._now.read(manifest).records
+        if not any(entry["data_file"]["file_path"] in self._gone for entry in entries):
+            return manifest
+        return self._rewritten(self._now, manifest, change) or manifest
 
     def _of_added(self, manifest: ManifestEntry) -> ManifestEntry | None:
         """Return a manifest with the candidate's files of this one; None if it has none."""
 
         def change(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
-            path = entry["data_file"]["file_path"]
-            if entry["status"] == DELETED or path not in self._change.added:
+            if entry["status"] == DELETED or entry["data_file"]["file_path"] not in self._new:
                 return None
             return {
                 **entry,
@@ -222,7 +264,9 @@ class _Writing:
                 "file_sequence_number": None,
             }
 
-        return self._rewritten(self._built, manifest, change) if manifest.has_data else None
+        if manifest.path in self._unchanged:
+            return None
+        return self._rewritten(self._built, manifest, change)
 
     def _rewritten(
         self,
@@ -242,15 +286,8 @@ class _Writing:
         for status, name in ((ADDED, "added"), (EXISTING, "existing"), (DELETED, "deleted")):
             files = [one["data_file"] for one in entries if one["status"] == status]
             counts[f"{name}_files_count"] = len(files)
-            counts[f"{name}_rows_count"] = rows = sum(int(one["record_count"]) for one in files)
-            for figure, amount in (
-                ("files", len(files)),
-                ("records", rows),
-                ("size", sum(int(one["file_size_in_bytes"]) for one in files)),
-            ):
-                self._figures[f"{name} {figure}"] = (
-                    self._figures.get(f"{name} {figure}", 0) + amount
-                )
+            counts[f"{name}_rows_count"] = sum(int(one["record_count"]) for one in files)
+            self._count(name, files, has_data=manifest.has_data)
         if not counts.keys() <= manifest.entry.keys():
             raise Unreadable(f"{manifest.path} has counts of other names.")
         entry = {
@@ -262,38 +299,44 @@ class _Writing:
         }
         return ManifestEntry(entry)
 
+    def _count(self, what: str, files: Sequence[Mapping[str, Any]], *, has_data: bool) -> None:
+        """Add files to the figures of the summary, by Iceberg's names."""
+        if what == "existing":
+            return
+        gone = what == "deleted"
+        rows = sum(int(one["record_count"]) for one in files)
+        removed = "removed" if gone else "added"
+        if has_data:
+            self._figures[f"{what}-data-files"] += len(files)
+            self._figures[f"{what}-records"] += rows
+        else:
+            self._figures[f"{removed}-delete-files"] += len(files)
+            self._figures[f"{removed}-position-delete-files"] += len(files)
+            self._figures[f"{removed}-position-deletes"] += rows
+        sizes = (int(one["file_size_in_bytes"]) for one in files)
+        self._figures[f"{removed}-files-size"] += sum(sizes)
+
     def _summary(self, built: md.Document, now: md.Document) -> dict[str, str]:
-        figure = self._figures.get
-        written = {
-            "added-data-files": figure("added files", 0),
-            "added-records": figure("added records", 0),
-            "added-files-size": figure("added size", 0),
-            "deleted-data-files": figure("deleted files", 0),
-            "deleted-records": figure("deleted records", 0),
-            "removed-files-size": figure("deleted size", 0),
-        }
+        figures = self._figures
         totals = {
             key: value
             for key, value in (now.get("summary") or {}).items()
             if key.startswith("total-")
         }
-        for key, more, less in (
-            ("total-data-files", "added-data-files", "deleted-data-files"),
-            ("total-records", "added-records", "deleted-records"),
-            ("total-files-size", "added-files-size", "removed-files-size"),
-        ):
+        for key, more, less in _TOTALS:
             if key in totals:
-                totals[key] = str(int(totals[key]) + written[more] - written[less])
+                totals[key] = str(int(totals[key]) + figures[more] - figures[less])
         kept = {
             key: value
             for key, value in (built.get("summary") or {}).items()
             if not key.startswith(_FIGURES)
         }
-        added, removed = written["added-data-files"], written["deleted-data-files"]
-        operation = ("overwrite" if added else "delete") if removed else "append"
-        figures = {key: str(value) for key, value in written.items() if value}
+        takes = figures["deleted-data-files"] or figures["added-delete-files"]
+        adds = figures["added-data-files"]
+        operation = ("overwrite" if adds else "delete") if takes else "append"
+        found = {key: str(value) for key, value in figures.items() if value}
         source = str(built["snapshot-id"])
-        return {**kept, **figures, **totals, "operation": operation, SOURCE: source}
+        return {**kept, **found, **totals, "operation": operation, SOURCE: source}
 
     def _put(self, name: str, content: bytes) -> str:
         location = f"{self._folder}/{name}"

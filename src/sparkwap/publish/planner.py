@@ -13,7 +13,11 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog import views
 from sparkwap.catalog.branches import GUARDS, HELPER_PREFIX, clone_base, empty_base, is_clone
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.content_equality import follows_compaction, same_rows
+from sparkwap.catalog.content_equality import (
+    follows_compaction,
+    has_grown_from,
+    same_rows,
+)
 from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import Candidate, How, Identifier, PublishedEntry
 from sparkwap.catalog.planning import (
@@ -83,7 +87,7 @@ class Publisher:
             expected = snapshot_words(wanted)
             found = "no such branch" if head is None else snapshot_words(head)
             raise Differs(identifier, what, expected, found, "branch")
-        if not _grew_from(document, wanted, base):
+        if not has_grown_from(document, wanted, base):
             what = f"history of audit branch '{branch}'"
             expected = f"a history that starts from {snapshot_words(base)}"
             raise Differs(identifier, what, expected, "another history", "history")
@@ -230,13 +234,6 @@ class Publisher:
         if present is not None and present.type == "branch":
             raise Differs(identifier, f"tag '{self.tag}'", "a tag or nothing", "a branch", "tag")
         return change.tag(self.tag, candidate, self.tag_max_age_ms)
-
-
-def _grew_from(document: md.Document, head: int, base: int | None) -> bool:
-    """Return whether a candidate may have grown from its base, or from a state of the same rows."""
-    return md.grew_from(document, head, base) or any(
-        same_rows(document, int(one["snapshot-id"]), base) for one in md.ancestors(document, head)
-    )
 
 
 def merge_clone(

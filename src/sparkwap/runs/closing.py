@@ -85,15 +85,18 @@ class Closer:
         refused: str | None = None
         refusals: dict[str, tuple[Difference, ...]] = {}
         again: rebase.Rebase | rebase.GiveUp = rebase.GiveUp()
+        picked: set[str] = set()
         for tries_left in reversed(range(_TRIES if plan.candidates else 0)):
             try:
                 self._publish(plan)
+                self._tell_picked(picked)
                 break
             except (CommitUnknown, PublishTorn, PublishUnverified):
                 raise
             except SparkwapError as error:
                 moved = self._cherry_picked(error, facts) if tries_left else {}
                 if moved:
+                    picked |= moved.keys()
                     facts = facts.with_moved(moved)
                     plan = self._plan(facts, decision)
                     continue
@@ -142,24 +145,28 @@ class Closer:
 
     def _cherry_picked(self, error: SparkwapError, facts: ClosingFacts) -> dict[str, Candidate]:
         """Move refused candidates to their `main` where it was only compacted; return these."""
-        of_table = {one.identifier: (node_id, one) for node_id, one in facts.candidates.items()}
+        of_table = {one.identifier: node_id for node_id, one in facts.candidates.items()}
         mismatches = error.mismatches if isinstance(error, PublishRefused) else ()
         moved: dict[str, Candidate] = {}
         for mismatch in mismatches:
-            node_id, candidate = of_table.get(mismatch.identifier, ("", None))
-            if mismatch.kind != "main" or candidate is None or candidate.how != "branch":
+            node_id = of_table.get(mismatch.identifier, "")
+            if mismatch.kind != "main" or not facts.is_of_this_run(node_id):
                 continue
-            picked = None
-            with suppress(SparkwapError):  # The publish is then refused, as it was.
-                picked = self.lake.branches.cherry_pick(candidate)
-            if picked is not None:
-                moved[node_id] = picked
-                self.notes.add_notice(
-                    node_id,
-                    "main was compacted meanwhile, which changed no row: the audited change was "
-                    "put on the compacted files",
-                )
+            candidate, found = facts.candidates[node_id], None
+            if candidate.how == "branch":
+                with suppress(SparkwapError):  # The publish is then refused, as it was.
+                    found = self.lake.branches.cherry_pick(candidate)
+            if found is not None:
+                moved[node_id] = found
         return moved
+
+    def _tell_picked(self, node_ids: Collection[str]) -> None:
+        for node_id in node_ids:
+            self.notes.add_notice(
+                node_id,
+                "main was compacted meanwhile, which changed no row: the audited change was put on "
+                "the compacted files",
+            )
 
     def _publish(self, plan: ClosingPlan) -> None:
         settings = self.invocation.settings

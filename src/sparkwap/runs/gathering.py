@@ -79,11 +79,24 @@ class ClosingFacts:
     batches: Mapping[str, tuple[Range, ...]]
     notices: Mapping[str, tuple[str, ...]]
 
+    def is_of_this_run(self, node_id: str) -> bool:
+        """Return whether this run alone has built a node, and has done all its audits.
+
+        The ledger's rows of earlier runs name the candidate as it was then.
+        """
+        fresh = {one.test_id for one in self.fresh}
+        return (
+            node_id in self.now
+            and node_id in self.begun
+            and node_id not in self.continued
+            and all(one.test_id in fresh for one in self.results if node_id in one.audited)
+        )
+
     def with_moved(self, moved: Mapping[str, Candidate]) -> ClosingFacts:
         """Return the facts after candidates have moved to other snapshots with the same rows.
 
         Args:
-            moved: The moved candidates, by node.
+            moved: The moved candidates, by node; each `is_of_this_run`.
         """
         new = {self.candidates[node_id].token: one.token for node_id, one in moved.items()}
 

@@ -14,6 +14,7 @@ from sparkwap.gate.summary import lines
 from sparkwap.ledger.records import token_of
 from sparkwap.publish.audit_branches import AuditBranches
 from sparkwap.publish.lake import Lake
+from sparkwap.runs.operations import NotPublished
 from sparkwap.runs.rebase import Rebase
 
 from .test_run import (
@@ -83,15 +84,30 @@ def test_a_table_that_others_have_changed_is_built_again_and_the_other_is_not(la
     assert token_of(node(lake, "b")) == before[SECOND_TABLE]
 
 
-def test_what_was_held_is_published_later_over_a_compaction(lake: Lake) -> None:
+def test_what_an_earlier_run_has_audited_is_not_moved(lake: Lake) -> None:
+    """The ledger's rows of that run name the candidate, and what counts later goes by them."""
     run = a_run(lake, publish="never")
     build(run, 2)
     run.close([NODE], [TEST], [PASSED])
     compact(lake, ORDERS)
-    operations(lake).call("wap_publish", {"branch": run.branch})
-    assert live(lake) == [1, 2]
-    operations(lake).call("wap_rollback", {"run": SECOND})
-    assert live(lake) == [1]
+    before = lake.state(ORDERS)
+    with pytest.raises(NotPublished, match="main: expected snapshot"):
+        operations(lake).call("wap_publish", {"branch": run.branch})
+    assert (lake.state(ORDERS), live(lake)) == (before, [1])
+
+
+def test_what_adds_to_the_rows_of_an_earlier_run_is_not_moved(lake: Lake) -> None:
+    run = a_run(lake, publish="never")
+    build(run, 2)
+    run.close([NODE], [TEST], [PASSED])
+    later = a_run(lake, SECOND)
+    build(later, 3)
+    later.trail.continued.add(NODE.node_id)
+    compact(lake, ORDERS)
+    before = lake.state(ORDERS)
+    closing = later.close([NODE], [TEST], [PASSED])
+    assert closing.refused is not None
+    assert (lake.state(ORDERS), live(lake)) == (before, [1])
 
 
 def test_each_try_of_a_publish_follows_one_more_compaction(
