@@ -131,7 +131,7 @@ class RestSource:
         return answer.json()
 
     def catalog(self) -> Catalog:
-        return RestCatalog("lake", uri=self.uri, warehouse=self.warehouse)
+        return RestCatalog("lake", type="rest", uri=self.uri, warehouse=self.warehouse)
 
 
 def _members(rows: Any, schema: str) -> Pointers:
