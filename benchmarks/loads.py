@@ -23,6 +23,7 @@ from typing import Any
 import altair as alt
 from harness import Session, machine, serving
 
+from sparkwap.catalog.files import plain_location
 from sparkwap.gate.settings import Upkeep
 from sparkwap.maintenance.maintainer import Maintainer
 from sparkwap.publish.lake import Lake
@@ -70,13 +71,14 @@ def main() -> None:
             maintain(lake, session, SCHEMA)
             after = queries(session, tables, " compacted", given.rounds)
             tell(tables, {**times, **before, **after}, files)
+            if given.plots:
+                plot_loads(tables, {**times, **before, **after}).save(given.plots / "loads.svg")
             grown = growth(lake, session, given.commits)
             tell_growth(grown)
+            if given.plots:
+                plot_growth(grown).save(given.plots / "metadata-growth.svg")
         finally:
             lake.close()
-    if given.plots:
-        plot_loads(tables, {**times, **before, **after}).save(given.plots / "loads.svg")
-        plot_growth(grown).save(given.plots / "metadata-growth.svg")
 
 
 def create(session: Session, rows: int) -> dict[str, tuple[str, str]]:
@@ -198,7 +200,7 @@ def growth(lake: Lake, session: Session, commits: int) -> Grown:
         for words, schema in schemas.items():
             state = lake.state((schema, "log"))
             assert state is not None
-            document = Path(state.metadata_location.removeprefix("file://"))
+            document = Path(plain_location(state.metadata_location))
             folder = document.parent
             seconds = []
             for _ in range(5):

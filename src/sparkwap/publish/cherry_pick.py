@@ -14,6 +14,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,7 +83,7 @@ def stage(store: Store, candidate: Candidate) -> Staged[Candidate | None]:
         moved by a proven compaction, or if the candidate changes what was compacted.
 
     Raises:
-        CatalogError: There is no such table, or files cannot be written.
+        CatalogError: There is no such table.
     """
     row = table_row(store, candidate.identifier)
     document = store.load(row.location)
@@ -125,8 +126,6 @@ def pick(store: Store, document: md.Document, base: int | None, head: int) -> Pi
     Returns:
         The snapshot, which is in no metadata yet; None if the change may give other rows there.
 
-    Raises:
-        CatalogError: Files cannot be written.
     """
     main = md.main_of(document)
     states = [md.snapshot(document, one) if one else None for one in (base, head, main)]
@@ -138,26 +137,34 @@ def pick(store: Store, document: md.Document, base: int | None, head: int) -> Pi
     if before is None or built is None or now is None:
         return None
     written: list[str] = []
+    picked = None
     try:
-        common = common_manifests(before, built) & common_manifests(built, now)
-        audited, present = built.files(common), now.files(common)
-        change = transferable(before.files(common), audited, present)
-        if change is None:
-            return None
-        writing = _Writing(store, document, built, now, change, common, written)
-        snapshot = writing.snapshot()
-        found = Snapshot(store, document, snapshot).files(common)
-        if _rows(found) == _rows(change.applied(audited, present)):
-            return Picked(snapshot, tuple(written))
-    except Exception:
         # Whatever is unusual in the manifests: the candidate is then refused, as without this.
-        store.delete(written)
+        with suppress(Exception):
+            picked = _picked(store, document, before, built, now, written)
+    finally:
+        if picked is None:
+            store.delete(written)
+    return picked
+
+
+def _picked(
+    store: Store,
+    document: md.Document,
+    before: Snapshot,
+    built: Snapshot,
+    now: Snapshot,
+    written: list[str],
+) -> Picked | None:
+    common = common_manifests(before, built) & common_manifests(built, now)
+    audited, present = built.files(common), now.files(common)
+    change = transferable(before.files(common), audited, present)
+    if change is None:
         return None
-    except BaseException:
-        store.delete(written)
-        raise
-    store.delete(written)
-    return None
+    snapshot = _Writing(store, document, built, now, change, common, written).snapshot()
+    found = Snapshot(store, document, snapshot).files(common)
+    same = _rows(found) == _rows(change.applied(audited, present))
+    return Picked(snapshot, tuple(written)) if same else None
 
 
 def _rows(state: StateFiles) -> tuple[list[tuple[str, int]], list[tuple[str, str | None, int]]]:
@@ -174,7 +181,8 @@ def unreferenced(document: md.Document, candidate: Candidate) -> list[int]:
         for ref in md.refs_of(document).values()
         for one in md.ancestors(document, ref.snapshot_id)
     }
-    own = [int(one["snapshot-id"]) for one in md.ancestors(document, candidate.head)]
+    line = [int(one["snapshot-id"]) for one in md.ancestors(document, candidate.head)]
+    own = line[: line.index(candidate.base)] if candidate.base in line else []
     return [one for one in own if one not in kept]
 
 
