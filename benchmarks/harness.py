@@ -8,6 +8,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,6 +16,9 @@ from typing import Any
 
 from pyhive import hive
 
+from sparkwap.gate.settings import Upkeep
+from sparkwap.maintenance.maintainer import Maintainer
+from sparkwap.publish.lake import Lake
 from sparkwap.server import Endpoint, ServerConfig, ensure, stop
 
 MEMORY = "4g"
@@ -48,6 +52,20 @@ def serving() -> Iterator[tuple[ServerConfig, Endpoint]]:
     finally:
         stop(config.lake)
         shutil.rmtree(home, ignore_errors=True)
+
+
+def counted(session: Session, table: str) -> tuple[int, int]:
+    """The numbers of data files and delete files."""
+    data = session.sql(f"select count(*) from {table}.data_files")[0][0]
+    return int(data), int(session.sql(f"select count(*) from {table}.delete_files")[0][0])
+
+
+def maintain(lake: Lake, session: Session, of: str) -> None:
+    """Compact a table, or all tables of a schema, and remove their old snapshots."""
+    work = Maintainer(lake, session.sql, run_id=str(uuid.uuid4()), upkeep=Upkeep())
+    report = work.maintain([of], everything=True)
+    if report.failed:
+        raise RuntimeError("; ".join(report.failed))
 
 
 def spread(ratios: Sequence[float]) -> str:

@@ -14,18 +14,15 @@ import argparse
 import statistics
 import sys
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import altair as alt
-from harness import Session, machine, serving
+from harness import Session, counted, machine, maintain, serving
 
 from sparkwap.catalog.files import plain_location
-from sparkwap.gate.settings import Upkeep
-from sparkwap.maintenance.maintainer import Maintainer
 from sparkwap.publish.lake import Lake
 from sparkwap.server import catalog_properties
 
@@ -142,24 +139,10 @@ def queries(session: Session, tables: Collection[str], words: str, rounds: int) 
     return times
 
 
-def counted(session: Session, table: str) -> tuple[int, int]:
-    """The numbers of data files and delete files."""
-    data = session.sql(f"select count(*) from {table}.data_files")[0][0]
-    return int(data), int(session.sql(f"select count(*) from {table}.delete_files")[0][0])
-
-
-def maintain(lake: Lake, session: Session, schema: str) -> None:
-    """Compact all tables of a schema, and remove their old snapshots."""
-    work = Maintainer(lake, session.sql, run_id=str(uuid.uuid4()), upkeep=Upkeep())
-    report = work.maintain([schema], everything=True)
-    if report.failed:
-        raise RuntimeError("; ".join(report.failed))
-
-
 def tell(
     tables: Mapping[str, tuple[str, str]], times: Times, files: Mapping[str, tuple[int, int]]
 ) -> None:
-    """Print the medians in seconds, and how often merge-on-read is faster."""
+    """Print the medians in seconds, and the times of copy-on-write / merge-on-read."""
     heads = [f"{layout}: {words}" for layout in LAYOUTS for words in ("copy", "merge", "ratio")]
     print(f"| | {' | '.join(heads)} |\n|{'---|' * (len(heads) + 1)}")
     for what, of_table in times.items():

@@ -22,7 +22,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 
-from harness import Session, machine, serving, spread
+from harness import Session, counted, machine, maintain, serving, spread
 
 from sparkwap.catalog import Candidate
 from sparkwap.gate.settings import Upkeep
@@ -167,9 +167,7 @@ def tell(lake: Lake, session: Session, kind: str, name: str, written: float, pai
     )
     total = int(session.sql(f"select sum(file_size_in_bytes) from {fresh}.files")[0][0])
     ideal = math.ceil(total / target_size(total, os.cpu_count() or 1, Rules(), None))
-    Maintainer(lake, session.sql, run_id=str(uuid.uuid4()), upkeep=Upkeep()).maintain(
-        [fresh], everything=True
-    )
+    maintain(lake, session, fresh)
     times = {f"{schema}.{name}": list[float]() for schema in (SCHEMA, PLAIN)} | {fresh: []}
     for _ in range(pairs + 1):
         for table, found in times.items():
@@ -189,12 +187,6 @@ def tell(lake: Lake, session: Session, kind: str, name: str, written: float, pai
         spread(against_plain),
     ]
     print(f"| {' | '.join(cells)} |", flush=True)
-
-
-def counted(session: Session, table: str) -> tuple[int, int]:
-    """The numbers of data files and delete files."""
-    data = session.sql(f"select count(*) from {table}.data_files")[0][0]
-    return int(data), int(session.sql(f"select count(*) from {table}.delete_files")[0][0])
 
 
 MOVED: dict[str, Callable[[int, int], str]] = {

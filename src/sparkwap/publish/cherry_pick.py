@@ -125,7 +125,6 @@ def pick(store: Store, document: md.Document, base: int | None, head: int) -> Pi
 
     Returns:
         The snapshot, which is in no metadata yet; None if the change may give other rows there.
-
     """
     main = md.main_of(document)
     states = [md.snapshot(document, one) if one else None for one in (base, head, main)]
@@ -295,7 +294,8 @@ class _Writing:
             files = [one["data_file"] for one in entries if one["status"] == status]
             counts[f"{name}_files_count"] = len(files)
             counts[f"{name}_rows_count"] = sum(int(one["record_count"]) for one in files)
-            self._count(name, files, has_data=manifest.has_data)
+            if status != EXISTING:
+                self._count(files, removed=status == DELETED, has_data=manifest.has_data)
         if not counts.keys() <= manifest.entry.keys():
             raise Unreadable(f"{manifest.path} has counts of other names.")
         entry = {
@@ -307,22 +307,21 @@ class _Writing:
         }
         return ManifestEntry(entry)
 
-    def _count(self, what: str, files: Sequence[Mapping[str, Any]], *, has_data: bool) -> None:
+    def _count(self, files: Sequence[Mapping[str, Any]], *, removed: bool, has_data: bool) -> None:
         """Add files to the figures of the summary, by Iceberg's names."""
-        if what == "existing":
-            return
-        gone = what == "deleted"
         rows = sum(int(one["record_count"]) for one in files)
-        removed = "removed" if gone else "added"
+        change = "removed" if removed else "added"
         if has_data:
-            self._figures[f"{what}-data-files"] += len(files)
-            self._figures[f"{what}-records"] += rows
+            # Iceberg's word for removed data files is another one.
+            of_data = "deleted" if removed else "added"
+            self._figures[f"{of_data}-data-files"] += len(files)
+            self._figures[f"{of_data}-records"] += rows
         else:
-            self._figures[f"{removed}-delete-files"] += len(files)
-            self._figures[f"{removed}-position-delete-files"] += len(files)
-            self._figures[f"{removed}-position-deletes"] += rows
+            self._figures[f"{change}-delete-files"] += len(files)
+            self._figures[f"{change}-position-delete-files"] += len(files)
+            self._figures[f"{change}-position-deletes"] += rows
         sizes = (int(one["file_size_in_bytes"]) for one in files)
-        self._figures[f"{removed}-files-size"] += sum(sizes)
+        self._figures[f"{change}-files-size"] += sum(sizes)
 
     def _summary(self, built: md.Document, now: md.Document) -> dict[str, str]:
         figures = self._figures

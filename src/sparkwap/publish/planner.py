@@ -13,11 +13,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog import views
 from sparkwap.catalog.branches import GUARDS, HELPER_PREFIX, clone_base, empty_base, is_clone
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.content_equality import (
-    follows_compaction,
-    has_grown_from,
-    same_rows,
-)
+from sparkwap.catalog.content_equality import follows_compaction, has_grown_from, same_rows
 from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import Candidate, How, Identifier, PublishedEntry
 from sparkwap.catalog.planning import (

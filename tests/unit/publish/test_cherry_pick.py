@@ -354,7 +354,6 @@ def test_any_history_gives_the_rows_of_the_candidate_or_is_left_alone(
             table.refresh().append(values(draw.randrange(20, 30)), branch=BRANCH)
     item = on_branch(T, opened.base, bench.head(T, BRANCH))
     audited, base = bench.read("t", BRANCH), bench.read("t")
-    present = files_of(bench)
     for _ in range(draw.randint(1, 2)):
         present = files_of(bench)
         chosen = draw.sample(present, draw.randint(1, len(present)))
