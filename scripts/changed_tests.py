@@ -2,12 +2,13 @@
 
     python scripts/changed_tests.py --budget 600 [--base <commit>]
     python scripts/changed_tests.py --record target/tests/*.xml
+    python scripts/changed_tests.py --record target/smoke.xml --table tests/durations-smoke.csv
 
 The first form prints one file per line, for ``pytest -m "long or not (unit or smoke)"``; files
 without enough time go to standard error. The base is the commit that last passed: ``--base``, else
 the commit where the branch left ``origin/main``, else the parent of HEAD. Without a base, all tests
-are selected. The second form reads pytest's JUnit reports of such a run, and writes the seconds of
-each file into ``tests/durations.csv``.
+are selected. The other forms read pytest's JUnit reports of such a run, or of the smoke tests, and
+write the seconds of each file into a table. Slow files run first (``tests/conftest.py``).
 """
 
 from __future__ import annotations
@@ -193,13 +194,13 @@ def main() -> None:
     parser.add_argument("--base", help="the commit that last passed")
     parser.add_argument("--budget", type=float, default=600, help="seconds, with two workers")
     parser.add_argument("--record", nargs="+", type=Path, help="JUnit reports of pytest")
+    parser.add_argument("--table", type=Path, default=ROOT / "tests/durations.csv")
     given = parser.parse_args()
-    table = ROOT / "tests/durations.csv"
     if given.record:
-        record(table, given.record)
+        record(given.table, given.record)
         return
     changed = changed_paths(given.base)
-    choice = choose(wanted(changed, test_files()), known_seconds(table), given.budget)
+    choice = choose(wanted(changed, test_files()), known_seconds(given.table), given.budget)
     since = "no commit to compare with" if changed is None else f"{len(changed)} paths changed"
     print(
         f"changed-tests: {since}: {len(choice.chosen)} files within {given.budget:.0f} s"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from changed_tests import ROOT, UNKNOWN_SECONDS, known_seconds
 from helpers.bench import Bench
 from hypothesis import HealthCheck, settings
 
@@ -22,10 +23,15 @@ UNIT_TESTS_LONGER = 600
 """Seconds after ``CI_DEADLINE`` in which unit tests still begin."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark unit tests, and sort files so that slow ones run first: no worker is left with one."""
+    smoke = config.option.markexpr == "smoke"
+    table = ROOT / "tests" / ("durations-smoke.csv" if smoke else "durations.csv")
+    seconds = known_seconds(table)
     for item in items:
         if UNIT in item.path.parents:
             item.add_marker(pytest.mark.unit)
+    items.sort(key=lambda item: -seconds.get(str(item.path.relative_to(ROOT)), UNKNOWN_SECONDS))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
