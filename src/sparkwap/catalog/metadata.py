@@ -22,6 +22,7 @@ Document = Mapping[str, Any]
 MAIN = "main"
 WAP_ENABLED = "write.wap.enabled"
 GC_ENABLED = "gc.enabled"
+CODEC = "write.metadata.compression-codec"
 DELETE_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
 
 _VERSION = re.compile(r"^(\d+)-")
@@ -134,7 +135,7 @@ def next_location(document: Document, metadata_location: str | None) -> str:
     """Return the location of the next metadata file, named as Iceberg's writers name it."""
     properties = properties_of(document)
     folder = properties.get("write.metadata.path") or f"{document['location'].rstrip('/')}/metadata"
-    codec = properties.get("write.metadata.compression-codec", "none").lower()
+    codec = properties.get(CODEC, "none").lower()
     suffix = ".gz.metadata.json" if codec == "gzip" else ".metadata.json"
     base_name = (metadata_location or "").rsplit("/", 1)[-1]
     version = _VERSION.match(base_name)

@@ -190,6 +190,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "bytes": _ID,
             "snapshots": _ID,
             "tags": pa.list_(_TEXT),
+            "metadata_files": _ID,
             "base_snapshot": _ID,
             "snapshot": _ID,
         }
@@ -279,9 +280,10 @@ Publishes:
 
 Others:
     sweeps.what: ``branch``, ``tag``, ``snapshots``, ``manifests`` or ``files``.
-    maintenance: What was done with a table. ``action`` is ``compact`` or ``expire``, ``outcome`` is
-        ``done``, ``dropped`` (a writer was faster, so the rewrite was dropped) or ``waits`` (the
-        budget was used up). ``expected_seconds`` of work were expected to save ``saved_seconds``
+    maintenance: What was done with a table. ``action`` is ``compact``, ``expire`` or ``metadata``
+        (``metadata_files`` of former states were deleted), ``outcome`` is ``done``, ``dropped`` (a
+        writer was faster, so the rewrite was dropped) or ``waits`` (the budget was used
+        up). ``expected_seconds`` of work were expected to save ``saved_seconds``
         of reading. ``bytes`` were written.
     sweeps.folder, sweeps.uuid: Those of a table that was dropped with a branch.
     alerts: Each delivery of an alert. The same trouble has the same ``fingerprint``.

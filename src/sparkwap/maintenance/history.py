@@ -22,10 +22,12 @@ class Outdated:
     Attributes:
         tags: Receipts of publishes that can no longer be rolled back then.
         snapshots: Ids of snapshots.
+        metadata_files: Metadata files of former states, the oldest first.
     """
 
     tags: tuple[str, ...] = ()
     snapshots: tuple[int, ...] = ()
+    metadata_files: tuple[str, ...] = ()
 
 
 def outdated(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from sparkwap.maintenance.compaction import (
 )
 from sparkwap.maintenance.history import Outdated, outdated
 from sparkwap.maintenance.maintenance_report import Report, TableReport, lines
+from sparkwap.maintenance.metadata_files import compression, needed, superseded
 from sparkwap.maintenance.rules import Rules
 from sparkwap.maintenance.table_use import (
     DAY_MS,
@@ -44,6 +46,10 @@ from sparkwap.maintenance.table_use import (
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
+METADATA_MARGIN_MS = 60 * 60 * 1000
+"""A reader may be late: it reads the metadata file that it has looked up before."""
+
+_DELETED_TOGETHER = 100
 _FILE_SIZE = "write.target-file-size-bytes"
 
 
@@ -98,6 +104,9 @@ class Maintainer:
         reports = self._lake.store.map(
             lambda row: self._guarded(row, known, now, cores, everything), rows
         )
+        keep = needed(self._lake)
+        for one, _ in reports:
+            self._find_metadata(one, keep, now)
         facts = {one.name: fact for one, fact in reports}
         by_name = {one.name: one for one, _ in reports}
         for chosen in choosing.choose(facts.values(), budget, everything=everything):
@@ -134,6 +143,7 @@ class Maintainer:
                 self._compact(one, report, None if budget is None else budget - spent)
             for one in report.tables:
                 self._expire(one, report)
+                self._delete_metadata(one, report)
         finally:
             holding.release()
         return report
@@ -237,6 +247,7 @@ class Maintainer:
         found.problem = reason
         if row.identifier[0] != LEDGER_SCHEMA and reason is None:
             found.outdated = self._outdated(row.identifier, document, known, now)
+            found.compress = bool(compression(document))
         if main is None:
             return found, Fact(name, None, reason="it has no rows")
         if not rules.compact:
@@ -275,17 +286,32 @@ class Maintainer:
     ) -> Outdated:
         rules = self._rules_of(identifier)
         keep_days = rules.keep_days or self._upkeep.keep_days
-        living = leasing.living(self._lake.leases)
-        if any(one.command == leasing.REPLAY for one in living):
+        if any(one.command == leasing.REPLAY for one in leasing.living(self._lake.leases)):
             return Outdated()
-        # What another living run has read was the state of `main` when it began, or later.
         return outdated(
             document,
-            int(min([now, *(one.began for one in living)]).timestamp() * 1000),
+            self._oldest_state(now),
             keep_ms=keep_days * DAY_MS,
             keep_publishes=rules.keep_publishes or self._upkeep.keep_publishes,
             bases=known.bases.get(".".join(identifier), {}),
         )
+
+    def _oldest_state(self, now: datetime) -> int:
+        """Return when the oldest living run began, else now, in milliseconds.
+
+        What such a run has read was the state of `main` at that time, or later.
+        """
+        began = [one.began for one in leasing.living(self._lake.leases)]
+        return int(min([now, *began]).timestamp() * 1000)
+
+    def _find_metadata(self, one: TableReport, keep: Collection[str], now: datetime) -> None:
+        identifier = _identifier(one.name)
+        row = self._lake.store.backend.get(identifier)
+        if one.problem is not None or identifier[0] == LEDGER_SCHEMA or row is None:
+            return
+        store, before = self._lake.store, self._oldest_state(now) - METADATA_MARGIN_MS
+        files = superseded(store, store.load(row.location), keep, before)
+        one.outdated = replace(one.outdated, metadata_files=tuple(files))
 
     # -- work ------------------------------------------------------------------------------------
 
@@ -330,7 +356,7 @@ class Maintainer:
         self._record({**row, **outcome, "seconds": one.seconds})
 
     def _expire(self, one: TableReport, report: Report) -> None:
-        if not (one.outdated.tags or one.outdated.snapshots):
+        if not (one.outdated.tags or one.outdated.snapshots or one.compress):
             return
         identifier = _identifier(one.name)
         known, now = self._known, self._now()
@@ -345,10 +371,11 @@ class Maintainer:
             if at_work(self._lake, identifier, self._branch) is not None:
                 return Staged(Outdated())
             found = self._outdated(identifier, document, known, now)
-            if not (found.tags or found.snapshots):
+            codec = compression(document)
+            if not (found.tags or found.snapshots or codec):
                 return Staged(found)
             change = MetadataChange(document).remove_refs(*found.tags)
-            change = change.remove_snapshots(found.snapshots)
+            change = change.remove_snapshots(found.snapshots).properties(codec)
             swaps, files = self._lake.store.grow([(row, change)])
             recorded = {
                 **self._row(one, "expire", None),
@@ -360,12 +387,30 @@ class Maintainer:
             return self._lake.ledger.beside(staged, [LedgerRows("maintenance", [recorded])])
 
         try:
-            one.outdated = self._lake.store.commit(
-                stage, "maintain", table=one.name, run_id=self._run_id
-            )
+            done = self._lake.store.commit(stage, "maintain", table=one.name, run_id=self._run_id)
         except SparkwapError as error:
-            one.outdated = Outdated()
+            done, one.compress = Outdated(), False
             report.failed.append(f"{one.name}: {error}")
+        one.outdated = replace(done, metadata_files=one.outdated.metadata_files)
+
+    def _delete_metadata(self, one: TableReport, report: Report) -> None:
+        files, store = one.outdated.metadata_files, self._lake.store
+        if not files:
+            return
+        for start in range(0, len(files), _DELETED_TOGETHER):
+            part = files[start : start + _DELETED_TOGETHER]
+            store.map(store.files.delete, part)
+            if store.files.exists(part[0]):
+                one.outdated = replace(one.outdated, metadata_files=())
+                report.failed.append(
+                    f"{one.name}: {part[0]}, a metadata file of a former state, could not be "
+                    "deleted. The table is as it was. Check the file permissions; the next "
+                    "maintenance tries again."
+                )
+                return
+        self._record(
+            {**self._row(one, "metadata", None), "outcome": "done", "metadata_files": len(files)}
+        )
 
     def _row(self, one: TableReport, action: str, chosen: Choice | None) -> dict[str, Any]:
         schema, name = _identifier(one.name)

@@ -26,6 +26,7 @@ class TableReport:
         done: What the compaction did; None if there was none.
         seconds: How long that took.
         outdated: The parts of its history that are no longer needed.
+        compress: Whether its metadata are compressed from now on.
         problem: Why something was not done, in words.
     """
 
@@ -38,6 +39,7 @@ class TableReport:
     done: Compacted | None = None
     seconds: float = 0.0
     outdated: Outdated = field(default_factory=Outdated)
+    compress: bool = False
     problem: str | None = None
 
 
@@ -62,8 +64,8 @@ class Report:
         """Whether something was done, or would be."""
         return any(
             (one.done if self.done else one.choice and one.choice.compact)
-            or one.outdated.snapshots
-            or one.outdated.tags
+            or one.outdated != Outdated()
+            or one.compress
             for one in self.tables
         )
 
@@ -84,13 +86,13 @@ def lines(report: Report, *, short: bool = False) -> list[str]:
         else:
             found += text[0]
     head = "Maintained:" if report.done else "A maintenance would do this (nothing has changed):"
+    failed = [f"  failed   {problem}" for problem in report.failed]
     if not found:
-        return ["There is nothing to maintain."]
+        return [head, *failed] if failed else ["There is nothing to maintain."]
     more = len(found) - _SHOWN
     if short and more > 0:
         found = [*found[:_SHOWN], f"  and {more:,} more lines"]
     rest = [f"  {counted(idle, 'other table')} {'need' if idle != 1 else 'needs'} nothing"]
-    failed = [f"  failed   {problem}" for problem in report.failed]
     return [head, *found, *(rest if idle and not short else []), *failed]
 
 
@@ -110,14 +112,20 @@ def _table_lines(one: TableReport, done: bool) -> tuple[list[str], bool] | None:
     elif chosen is not None and chosen.fact.work is not None:
         steps.append(_words(chosen))
         acts = chosen.compact
-    if one.outdated.snapshots or one.outdated.tags:
-        parts = []
-        if one.outdated.snapshots:
-            parts.append(counted(len(one.outdated.snapshots), "old snapshot"))
-        if one.outdated.tags:
-            parts.append(counted(len(one.outdated.tags), "receipt"))
-        steps.append(f"{'removed' if done else 'remove'} {' and '.join(parts)}")
-        acts = True
+    parts = [
+        counted(len(gone), what)
+        for gone, what in (
+            (one.outdated.snapshots, "old snapshot"),
+            (one.outdated.tags, "receipt"),
+            (one.outdated.metadata_files, "old metadata file"),
+        )
+        if gone
+    ]
+    if parts:
+        steps.append(f"{'removed' if done else 'remove'} {', '.join(parts)}")
+    if one.compress:
+        steps.append(f"its metadata {'are' if done else 'would be'} compressed from now on")
+    acts = acts or bool(parts) or one.compress
     if not steps:
         return None
     files = "" if one.files is None else counted(one.files, "file")

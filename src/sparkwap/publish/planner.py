@@ -125,7 +125,13 @@ class Publisher:
         head = md.main_of(document)
         if head is None or not follows_compaction(present, base_snapshot, document, head):
             require_main(identifier, present, base_snapshot)
-        base = self.load(base_location)
+        try:
+            base = self.load(base_location)
+        except CatalogError as error:
+            found = "that the file is gone"
+            raise Differs(
+                identifier, "definition", f"as in {base_location}", found, "definition"
+            ) from error
         if md.definition(base) != md.definition(present):
             expected = f"as in {base_location}"
             found = f"as in {live.location}"

@@ -77,9 +77,11 @@ class Undoer:
     def _clone(self, entry: PublishedEntry, live: Pointer) -> MovePlan:
         document = self._present(entry, live)
         base = self._base(entry)
-        published = self.load(entry.published_metadata_location)
+        published = self._published(entry)
+        expected = f"as in {entry.published_metadata_location}"
+        if published is None:
+            raise Differs(entry.identifier, "definition", expected, "that the file is gone")
         if md.definition(document) != md.definition(published):
-            expected = f"as in {entry.published_metadata_location}"
             raise Differs(entry.identifier, "definition", expected, f"as in {live.location}")
         restored = difference(document, restore(document, base, published))
         return self._successor(entry, live, _main_back(entry, restored))

@@ -6,12 +6,14 @@ What is said of the engines in ``docs/readers.md`` is held here and in
 
 from __future__ import annotations
 
+import gzip
 import inspect
 import runpy
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,10 +60,20 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     with orders.update_schema() as update:
         update.add_column("note", StringType())
     orders.append(ids(3).append_column("note", pa.array(["x"])))
+    compress_metadata(catalog, "shop.orders")
     catalog.create_namespace(f"shop__{BRANCH}")
     beside = pa.table({"id": pa.array([5], pa.int64()), "more": [1.5]})
     catalog.create_table(f"shop__{BRANCH}.totals", beside.schema).append(beside)
     return SimpleNamespace(folder=folder, catalog=catalog, then=then, on_branch=on_branch)
+
+
+def compress_metadata(catalog: Catalog, name: str) -> None:
+    """Compress a table's metadata file as `sparkwap maintain` does where metadata are large."""
+    plain = catalog.load_table(name).metadata_location.removeprefix("file://")
+    packed = plain.replace(".metadata.json", ".gz.metadata.json")
+    Path(packed).write_bytes(gzip.compress(Path(plain).read_bytes()))
+    catalog.drop_table(name)
+    catalog.register_table(name, packed)
 
 
 def ids(*values: int) -> pa.Table:
