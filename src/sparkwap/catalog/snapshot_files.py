@@ -8,7 +8,7 @@ manifests are copied with the manifests' own schema, so this works for all forma
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -62,6 +62,25 @@ class ManifestEntry:
         only some of the files.
         """
         return ManifestEntry({**self.entry, "manifest_path": path, "manifest_length": length})
+
+    def without_row_ids(self) -> ManifestEntry:
+        """Return the entry of a manifest whose files have no row ids and must not inherit any."""
+        return ManifestEntry({**self.entry, "first_row_id": None})
+
+    def with_row_ids(self, entries: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """Return the entries of the manifest with the row ids that their files inherit.
+
+        A file without an id has those that follow the files before it.
+        """
+        following = self.entry.get("first_row_id")
+        for entry in entries:
+            file = entry["data_file"]
+            inherits = entry["status"] != DELETED and file.get("first_row_id", 0) is None
+            if following is None or not inherits:
+                yield entry
+                continue
+            yield {**entry, "data_file": {**file, "first_row_id": following}}
+            following += int(file["record_count"])
 
 
 @dataclass
@@ -169,7 +188,7 @@ class Snapshot:
         read = self._avro(manifest.path)
         kept = [
             entry
-            for entry in read.records
+            for entry in manifest.with_row_ids(read.records)
             if entry["status"] != DELETED and entry["data_file"]["file_path"] in paths
         ]
         files = [entry["data_file"] for entry in kept]
@@ -243,7 +262,9 @@ class Part:
             content, files = of.kept(manifest, paths)
             if content is not None:
                 path = self._put(place("avro"), content)
-                entries.append(manifest.moved(path, len(content)))
+                moved = manifest.moved(path, len(content))
+                has_ids = all(file.get("first_row_id") is not None for file in files)
+                entries.append(moved if has_ids else moved.without_row_ids())
                 self.files += files
         listed = self._put(place("avro"), of.with_manifests(entries))
         document = private_table(of.document, of.snapshot, listed, len(paths), self.rows)

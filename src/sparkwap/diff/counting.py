@@ -50,6 +50,9 @@ class RowCounter:
         statements = DiffStatements(columns.compared, found.key, seeds)
         cache = Cache(self._sql)
         try:
+            differing = read.lineage.differing(self._sql, cache) if read.lineage else None
+            if differing is not None:
+                read.sources, read.how = list(differing), "rows"
             with partitions_for(self._sql, read.rows):
                 if read.by_branch:
                     rows = statements.merged(self._stored(statements, read))

@@ -15,8 +15,9 @@ Change = Literal["unchanged", "changed", "new", "dropped", "failed"]
 
 RowChange = Literal["added", "removed", "changed"]
 
-How = Literal["metadata", "files", "whole"]
-"""The data that a comparison has read: only metadata, the files that differ, or both states."""
+How = Literal["metadata", "rows", "files", "whole"]
+"""The data that a comparison has compared: only metadata, rows whose row ids or sequence numbers
+differ, the files that differ, or both states."""
 
 JSON_VERSION = 1
 

@@ -13,6 +13,7 @@ from sparkwap.core.errors import CatalogError
 from sparkwap.core.sqltext import literal, quote
 from sparkwap.diff.model import How
 from sparkwap.diff.plan import Columns
+from sparkwap.diff.row_lineage import MOST_ROWS, RowLineage, lineage_since
 from sparkwap.diff.sql import Source
 from sparkwap.diff.states import TableVersion
 from sparkwap.publish.lake import Lake
@@ -29,12 +30,14 @@ class Sources:
         how: Which part of the two states the comparison reads.
         parts: Private tables of some files, written for the comparison.
         folders: Folders of private tables, written for the comparison.
+        lineage: The files that differ, if row ids tell which of their rows differ.
     """
 
     sources: list[Source] = field(default_factory=list)
     how: How = "metadata"
     parts: list[Part] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
+    lineage: RowLineage | None = None
 
     @property
     def rows(self) -> int | None:
@@ -115,7 +118,11 @@ class SourceFinder:
         )
         shared = any(m.has_data and m.path in common for m in new.manifests)
         all_files = not shared and all(paths == listed for *_, paths, listed in sides)
-        if plan.read == "whole" or all_files:
+        since = lineage_since(before, after)
+        rows = sum(file.rows for one in files for file in one.data)
+        copied = plan.added and plan.removed and not (old.has_deletes or new.has_deletes)
+        by_ids = since is not None and copied and _AT_ONCE < rows <= MOST_ROWS
+        if plan.read == "whole" or (all_files and not by_ids):
             return False
         found.how = "files" if plan.read == "parts" else "metadata"
         for state, snapshot, paths, _ in sides:
@@ -124,6 +131,9 @@ class SourceFinder:
                 found.parts.append(snapshot.part(paths))
                 found.sources.append(self._source(found.parts[-1], sign, old=sign < 0))
         self._touched(plan, old, new, found)
+        if since is not None and by_ids:
+            added, removed = found.sources
+            found.lineage = RowLineage(added, removed, since)
         return True
 
     def _touched(self, plan: FilePlan, old: Snapshot, new: Snapshot, found: Sources) -> None:
