@@ -110,6 +110,11 @@ def ancestors(document: Document, head: int | None) -> Iterator[Document]:
         head = found.get("parent-snapshot-id")
 
 
+def ancestor_ids(document: Document, head: int | None) -> list[int]:
+    """Return the ids of a snapshot and its ancestors, as `ancestors` yields them."""
+    return [int(one["snapshot-id"]) for one in ancestors(document, head)]
+
+
 def grew_from(document: Document, head: int, base: int | None) -> bool:
     """Return False if ``base`` is provably not an ancestor of ``head``.
 

@@ -113,11 +113,10 @@ def at_work(lake: Lake, identifier: Identifier, own: str = "") -> str | None:
             return f"audit branch {branch} has an unpublished change of it"
     main = md.main_of(document)
     for name, ref in refs.items():
-        line: list[int | None] = [
-            int(one["snapshot-id"]) for one in md.ancestors(document, ref.snapshot_id)
-        ]
         theirs = ref.type == "branch" and name != md.MAIN and name not in on_it
-        if theirs and ref.snapshot_id != main and main in line:
+        if not theirs or ref.snapshot_id == main:
+            continue
+        if main in md.ancestor_ids(document, ref.snapshot_id):
             return f"branch {name} is ahead of main"
     return None
 

@@ -75,7 +75,7 @@ def outdated(
             young = until.get(int(one["snapshot-id"]), now_ms) >= since
             if name != md.MAIN or young or number < least:
                 kept.add(int(one["snapshot-id"]))
-    of_main = {int(one["snapshot-id"]) for one in md.ancestors(document, md.main_of(document))}
+    of_main = set(md.ancestor_ids(document, md.main_of(document)))
     gone = [
         number
         for number, one in snapshots.items()

@@ -176,11 +176,11 @@ def _rows(state: StateFiles) -> tuple[list[tuple[str, int]], list[tuple[str, str
 def unreferenced(document: md.Document, candidate: Candidate) -> list[int]:
     """Return the snapshots of a candidate that no branch or tag has in its history. Pure."""
     kept = {
-        int(one["snapshot-id"])
+        one
         for ref in md.refs_of(document).values()
-        for one in md.ancestors(document, ref.snapshot_id)
+        for one in md.ancestor_ids(document, ref.snapshot_id)
     }
-    line = [int(one["snapshot-id"]) for one in md.ancestors(document, candidate.head)]
+    line = md.ancestor_ids(document, candidate.head)
     own = line[: line.index(candidate.base)] if candidate.base in line else []
     return [one for one in own if one not in kept]
 

@@ -87,11 +87,7 @@ def came_to_main(old: md.Document | None, document: md.Document) -> list[md.Docu
 
     Snapshots that were on another branch before are included.
     """
-    before = (
-        {one["snapshot-id"] for one in md.ancestors(old, md.main_of(old))}
-        if old is not None
-        else set()
-    )
+    before = set(md.ancestor_ids(old, md.main_of(old))) if old is not None else set()
     found = []
     for snapshot in md.ancestors(document, md.main_of(document)):
         if snapshot["snapshot-id"] in before:
@@ -164,7 +160,7 @@ def put_back(
 
 def _last_of_others(document: md.Document, old: md.Document, own: Collection[int]) -> int | None:
     """Return the snapshot of ``main`` before a run moved it back: others' last one, or the old."""
-    before = {one["snapshot-id"] for one in md.ancestors(old, md.main_of(old))}
+    before = set(md.ancestor_ids(old, md.main_of(old)))
     found = [one for one in _current_since(old, document) if one not in {*before, *own}]
     return found[-1] if found else md.main_of(old)
 
