@@ -81,6 +81,22 @@ def test_the_mode_follows_the_changes_and_does_not_swing(
     assert f"the last 2 changes have changed {share}.0%" in found.reason
 
 
+@pytest.mark.parametrize(
+    ("size", "present", "mode"),
+    [
+        (1_000_000, None, "copy-on-write"),
+        (10_000_000, None, "merge-on-read"),
+        # Then the sizes of touched files are not known.
+        (1_000_000, "merge-on-read", "merge-on-read"),
+    ],
+)
+def test_small_files_are_rewritten(size: int, present: str | None, mode: str) -> None:
+    replaced = {"deleted-data-files": "3", "removed-files-size": str(3 * size)}
+    found = choose([{**merge(1, 99), **replaced}] * 3, present)
+    assert found.mode == mode
+    assert ("these files are small (1.0 MB)" in found.reason) == (mode == "copy-on-write")
+
+
 def test_only_the_latest_changes_count() -> None:
     assert choose([merge(1, 99)] * 5 + [merge(99, 1)] * 50, None).mode == "merge-on-read"
 
