@@ -19,15 +19,16 @@ from sparkwap.diff.session import Cache
 from sparkwap.diff.sql import Source
 from sparkwap.diff.states import TableVersion
 
-MOST_ROWS = 300_000_000
-"""The rows whose ids fit into the memory of each worker: some 50 bytes for 64 ids in a row."""
+MOST_WORDS = 5_000_000
+"""The words of ids that fit into the memory of each worker: those of 300 million rows or fewer."""
 
+_ID, _CHANGED = "_row_id", "_last_updated_sequence_number"
 _LINEAGE_FORMAT = 3
 _ICEBERG = re.compile(r"^Apache Iceberg (\d+)\.(\d+)\.")
 _RIGHT_SINCE = (1, 12)
 """Earlier versions of Iceberg gave rewritten rows wrong ids (iceberg #16699, #17039)."""
 
-_SUMS = "select coalesce(sum(n), 0L), coalesce(sum(bit_count(bits)), 0L) from {kept}"
+_SUMS = "select count(*), coalesce(sum(n), 0L), coalesce(sum(bit_count(bits)), 0L) from {kept}"
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,23 @@ class RowLineage:
     since: int
 
     def differing(self, sql: Sql, cache: Cache) -> tuple[Source, Source] | None:
-        """Return the sources of the rows that differ; None if no ids tell, or they do not add up.
+        """Return the sources of the rows that differ; None if the ids do not tell.
+
+        An error of Spark is no reason to fail: all rows can be compared.
 
         Args:
             sql: Runs a statement in the Spark session.
             cache: Keeps the ids.
         """
+        try:
+            return self._differing(sql, cache)
+        except Exception:
+            return None
+
+    def _differing(self, sql: Sql, cache: Cache) -> tuple[Source, Source] | None:
         kept = cache.put(self._kept())
-        copied, different = (int(n) for n in sql(_SUMS.format(kept=kept))[0])
-        if not copied:
+        words, copied, different = (int(n) for n in sql(_SUMS.format(kept=kept))[0])
+        if not copied or words > MOST_WORDS:
             return None
         gone, new = (self.removed.rows or 0) - copied, (self.added.rows or 0) - copied
         removed = self._gone(kept)
@@ -61,38 +70,42 @@ class RowLineage:
         if copied != different or int(sql(f"select count(*) from {removed}")[0][0]) != gone:
             return None
         return (
-            replace(self.added, condition=f"not ({self._is_old})", rows=new),
+            replace(self.added, condition=f"not coalesce({self._is_old}, false)", rows=new),
             replace(self.removed, relation=removed, rows=gone),
         )
 
     @property
     def _is_old(self) -> str:
-        return f"_last_updated_sequence_number <= {self.since}L"
+        return f"{_CHANGED} <= {self.since}L"
 
     def _kept(self) -> str:
         """Return a query for the ids of copied rows: a word of bits for 64 ids."""
         return (
-            "select _row_id div 64 as word, count(*) as n, "
-            "bit_or(shiftleft(1L, cast(_row_id % 64 as int))) as bits "
-            f"from {self.added.relation} where {self._is_old} group by 1"
+            f"select {_ID} div 64 as word, count(*) as n, "
+            f"bit_or(shiftleft(1L, cast({_ID} % 64 as int))) as bits "
+            f"from {self.added.relation} where {self._is_old} group by {_ID} div 64"
         )
 
     def _gone(self, kept: str) -> str:
+        # Names that no column has: Spark prefers a field of a column to a row id.
+        rows, row = f"{kept}_rows", f"{kept}_id"
+        bit = f"getbit({kept}.bits, cast({row} % 64 as int))"
         return (
-            f"(select /*+ broadcast(k) */ r.* from {self.removed.relation} as r left join {kept} "
-            "as k on k.word = r._row_id div 64 "
-            "where coalesce(getbit(k.bits, cast(r._row_id % 64 as int)), 0) = 0)"
+            f"(select /*+ broadcast({kept}) */ {rows}.* from "
+            f"(select *, {_ID} as {row} from {self.removed.relation}) as {rows} "
+            f"left join {kept} on {kept}.word = {row} div 64 where coalesce({bit}, 0) = 0)"
         )
 
 
 def lineage_since(before: TableVersion, after: TableVersion) -> int | None:
     """Return the sequence number after which rows of ``after`` differ; None if it is not sure.
 
-    It is sure if ``after`` has grown from ``before``, by appends and by changes of Spark with a
-    version of Iceberg that keeps row ids. Pure.
+    It is sure if ``after`` has grown from ``before`` by writes and rewrites of Spark with a version
+    of Iceberg that keeps row ids, and if no column has the name of an id. Pure.
     """
     formats = [int(one.document.get("format-version") or 1) for one in (before, after)]
-    if min(formats) < _LINEAGE_FORMAT or before.found is None:
+    columns = {column.name.lower() for one in (before, after) for column in one.columns}
+    if min(formats) < _LINEAGE_FORMAT or before.found is None or columns & {_ID, _CHANGED}:
         return None
     for one in md.ancestors(after.document, after.snapshot):
         if one["snapshot-id"] == before.snapshot:
@@ -104,11 +117,9 @@ def lineage_since(before: TableVersion, after: TableVersion) -> int | None:
 
 
 def _keeps_ids(summary: md.Document) -> bool:
-    if summary.get("operation") == "append":
-        return True
     version = _ICEBERG.match(str(summary.get("iceberg-version") or ""))
-    return (
-        summary.get("engine-name") == "spark"
-        and version is not None
-        and (int(version[1]), int(version[2])) >= _RIGHT_SINCE
-    )
+    if summary.get("engine-name") != "spark" or version is None:
+        return False
+    # Files that Spark has not written in this commit, as of `add_files`, may have ids of old rows.
+    written = "spark.app.id" in summary or summary.get("operation") == "replace"
+    return written and (int(version[1]), int(version[2])) >= _RIGHT_SINCE

@@ -13,7 +13,7 @@ from sparkwap.core.errors import CatalogError
 from sparkwap.core.sqltext import literal, quote
 from sparkwap.diff.model import How
 from sparkwap.diff.plan import Columns
-from sparkwap.diff.row_lineage import MOST_ROWS, RowLineage, lineage_since
+from sparkwap.diff.row_lineage import RowLineage, lineage_since
 from sparkwap.diff.sql import Source
 from sparkwap.diff.states import TableVersion
 from sparkwap.publish.lake import Lake
@@ -121,7 +121,7 @@ class SourceFinder:
         since = lineage_since(before, after)
         rows = sum(file.rows for one in files for file in one.data)
         copied = plan.added and plan.removed and not (old.has_deletes or new.has_deletes)
-        by_ids = since is not None and copied and _AT_ONCE < rows <= MOST_ROWS
+        by_ids = since is not None and copied and rows > _AT_ONCE
         if plan.read == "whole" or (all_files and not by_ids):
             return False
         found.how = "files" if plan.read == "parts" else "metadata"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +70,22 @@ CASES = {
         "rows",
     ),
     "many_ids": (LATEST, [rows(0, 100_000), rows(100_000, 150_000)], SCATTERED, "rows"),
+    # Names that Spark could take for those of the query.
+    "names": (
+        LATEST.replace("city string", "r struct<_row_id: bigint>, k struct<bits: bigint>"),
+        [
+            "insert into {t} select id, named_struct('_row_id', 79 - id), "
+            "named_struct('bits', 0L), cast(id as int) from range(0, 80, 1, 1)"
+        ],
+        SCATTERED,
+        "rows",
+    ),
+    "name_of_an_id": (
+        LATEST.replace("city string", "_LAST_UPDATED_SEQUENCE_NUMBER bigint"),
+        [rows(0, 80).replace("concat('city ', id % 3)", "0L")],
+        SCATTERED,
+        "whole",
+    ),
     # Without row ids, or without proof, all rows of the files are compared.
     "format_2": (PEOPLE.format(v=2), [rows(0, 80)], SCATTERED, "whole"),
     "upgraded": (
@@ -114,6 +132,24 @@ def test_a_compaction_after_the_changes_keeps_the_ids(desk: Desk) -> None:
     after = desk.sql(f"select * from {full}")
     assert Truth.told(found) == Truth.of(before, after, ("id", "city", "amount"), ("id",))
     assert (found.how, found.changed, found.removed) == ("rows", 8, 8)
+
+
+def test_an_old_file_that_is_added_again_has_no_ids_of_its_own(desk: Desk, tmp_path: Path) -> None:
+    full = f"{desk.schema}.{desk.table('added', LATEST, rows(0, 40))}"
+    desk.run(full, "update {t} set amount = -2 where id = 3")
+    ((path,),) = desk.sql(f"select file_path from {full}.data_files")
+    shutil.copy(path.removeprefix("file:"), tmp_path)
+    desk.run(full, "update {t} set amount = -3 where id = 5")
+    before = desk.sql(f"select * from {full}")
+    desk.sql(f"alter table {full} create tag earlier")
+    desk.run(full, "delete from {t} where id = 39", "delete from {t} where true")
+    source = f"`parquet`.`{tmp_path}`"
+    desk.sql(f"call lake.system.add_files(table => '{full}', source_table => '{source}')")
+    desk.run(full, "update {t} set amount = 9 where id = 7")
+    (found,) = Differ(desk.lake, desk.sql).compare("main", "earlier", [full]).tables
+    after = desk.sql(f"select * from {full}")
+    assert Truth.told(found) == Truth.of(before, after, ("id", "city", "amount"))
+    assert found.added == found.removed == 2
 
 
 @pytest.mark.parametrize("seed", range(6))
