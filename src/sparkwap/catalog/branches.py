@@ -183,7 +183,10 @@ def _still_good(store: Store, standing: Pointer, live: md.Document, main: int | 
     # A clone on a former base can never be published, so a new clone replaces it.
     if md.identity(document) != md.identity(live) or base != main or is_of_maintenance(document):
         return False
-    return md.definition(store.load(base_location)) == md.definition(live)
+    try:
+        return md.definition(store.load(base_location)) == md.definition(live)
+    except CatalogError:
+        return False  # Iceberg has deleted the file, so nothing proves the former definition.
 
 
 def is_on_present_main(document: md.Document, branch: str, snapshot_id: int) -> bool:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 _S3 = re.compile(r"^s3[an]?://")
 _ID_LENGTH = 8
 _REPLACING = ("new", "view", "replace")
-_UNDONE = "undone_metadata"
-_FILES = ("base_metadata", "published_metadata", _UNDONE)
+_FILES = ("base_metadata", "published_metadata", "undone_metadata")
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def former_documents(
             for row in publishes
             for location in recent_metadata(row, since)
             # The other ways to publish leave the table itself in the catalog.
-            if row["how"] in _REPLACING or location == row[_UNDONE]
+            if row["how"] in _REPLACING or location == row["undone_metadata"]
         }
     )
     loaded = lake.store.map(lambda location: _load(lake, location), locations)
@@ -110,12 +109,9 @@ def former_documents(
 
 
 def recent_metadata(row: Mapping[str, Any], since: datetime | None) -> Iterable[str]:
-    """Yield the metadata files that are needed to undo the publish or rollback in a row.
-
-    To undo the publish of a branch takes its snapshots only.
-    """
+    """Yield the metadata files in the row of a publish or rollback that can still be undone."""
     if since is None or row["published_at"] >= since:
-        for column in (_UNDONE,) if row["how"] == "branch" else _FILES:
+        for column in _FILES:
             if row.get(column):
                 yield str(row[column])
 

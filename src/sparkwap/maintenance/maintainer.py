@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.catalog import LedgerRows
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.branches import table_row
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.file_plan import StateFiles
 from sparkwap.catalog.model import Identifier
@@ -104,9 +106,7 @@ class Maintainer:
         reports = self._lake.store.map(
             lambda row: self._guarded(row, known, now, cores, everything), rows
         )
-        keep = needed(self._lake)
-        for one, _ in reports:
-            self._find_metadata(one, keep, now)
+        self._find_metadata([one for one, _ in reports], now)
         facts = {one.name: fact for one, fact in reports}
         by_name = {one.name: one for one, _ in reports}
         for chosen in choosing.choose(facts.values(), budget, everything=everything):
@@ -304,14 +304,21 @@ class Maintainer:
         began = [one.began for one in leasing.living(self._lake.leases)]
         return int(min([now, *began]).timestamp() * 1000)
 
-    def _find_metadata(self, one: TableReport, keep: Collection[str], now: datetime) -> None:
-        identifier = _identifier(one.name)
-        row = self._lake.store.backend.get(identifier)
-        if one.problem is not None or identifier[0] == LEDGER_SCHEMA or row is None:
-            return
-        store, before = self._lake.store, self._oldest_state(now) - METADATA_MARGIN_MS
-        files = superseded(store, store.load(row.location), keep, before)
-        one.outdated = replace(one.outdated, metadata_files=tuple(files))
+    def _find_metadata(self, reports: Collection[TableReport], now: datetime) -> None:
+        """Note the metadata files of former states; those of what cannot be read stay."""
+        try:
+            keep, before = needed(self._lake), self._oldest_state(now) - METADATA_MARGIN_MS
+        except Exception:
+            keep, before = None, 0
+        for one in reports:
+            files: list[str] = []
+            identifier = _identifier(one.name)
+            if keep is not None and one.problem is None and identifier[0] != LEDGER_SCHEMA:
+                with contextlib.suppress(Exception):
+                    row = table_row(self._lake.store, identifier)
+                    document = self._lake.store.load(row.location)
+                    files = superseded(self._lake.store, document, keep, before)
+            one.outdated = replace(one.outdated, metadata_files=tuple(files))
 
     # -- work ------------------------------------------------------------------------------------
 
@@ -369,9 +376,11 @@ class Maintainer:
             document = self._lake.store.load(row.location)
             # A change of its branches and tags makes a commit of a writer fail.
             if at_work(self._lake, identifier, self._branch) is not None:
+                one.compress = False
                 return Staged(Outdated())
             found = self._outdated(identifier, document, known, now)
             codec = compression(document)
+            one.compress = bool(codec)
             if not (found.tags or found.snapshots or codec):
                 return Staged(found)
             change = MetadataChange(document).remove_refs(*found.tags)
@@ -394,7 +403,13 @@ class Maintainer:
         one.outdated = replace(done, metadata_files=one.outdated.metadata_files)
 
     def _delete_metadata(self, one: TableReport, report: Report) -> None:
-        files, store = one.outdated.metadata_files, self._lake.store
+        found, store = one.outdated.metadata_files, self._lake.store
+        if not found:
+            return
+        # Others may have registered one of them meanwhile.
+        self._find_metadata([one], self._now())
+        files = [path for path in found if path in one.outdated.metadata_files]
+        one.outdated = replace(one.outdated, metadata_files=tuple(files))
         if not files:
             return
         for start in range(0, len(files), _DELETED_TOGETHER):

@@ -7,7 +7,8 @@ grow with the square of the changes. Iceberg can delete the oldest file with eac
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkwap.catalog import metadata as md
@@ -16,6 +17,7 @@ from sparkwap.core.errors import CatalogError
 from sparkwap.maintenance.known_folders import plain, recent_metadata
 
 if TYPE_CHECKING:
+    from sparkwap.catalog.pointers import Pointer
     from sparkwap.catalog.store import Store
     from sparkwap.publish.lake import Lake
 
@@ -33,28 +35,52 @@ def compression(document: md.Document) -> dict[str, str]:
     return {md.CODEC: "gzip"}
 
 
-def needed(lake: Lake) -> frozenset[str]:
-    """Return the metadata files that stay, whatever their age, in one spelling.
+@dataclass(frozen=True)
+class Needed:
+    """What stays of the metadata files of a lake, whatever their age.
 
-    These are the present ones of all rows of the catalog and of others in the same database, those
-    from which open clones started, and those that a rollback reads: a publish by a branch needs the
-    snapshots only.
+    Attributes:
+        files: The present files of all rows, those from which open clones started, and those that
+            the ledger names for rollbacks; in one spelling.
+        shared: Identities of tables that two rows have, or another catalog in the same database:
+            what their ledgers and clones need is not known.
+    """
+
+    files: frozenset[str]
+    shared: frozenset[str]
+
+
+def needed(lake: Lake) -> Needed:
+    """Return which metadata files stay.
+
+    Raises:
+        CatalogError: A metadata file cannot be read.
     """
     backend = lake.store.backend
-    found = {row.location for row in (*backend.all(), *backend.others())}
-    marked = backend.side_schemas()
-    for row in backend.all():
-        if row.identifier[0] in marked and row.kind == "table":
-            document = lake.store.load(row.location)
-            found.update([clone_base(document)[0]] if is_clone(document) else [])
+    files: set[str] = set()
+    seen: set[str] = set()
+    shared: set[str] = set()
+    rows = backend.all()
+    for row, document in zip(rows, lake.store.map(_load(lake), rows), strict=True):
+        files.add(row.location)
+        if is_clone(document):
+            files.add(clone_base(document)[0])
+            continue
+        identity = md.identity(document)
+        (shared if identity in seen else seen).add(identity)
+    others = backend.others()
+    files.update(row.location for row in others)
+    shared.update(md.identity(one) for one in lake.store.map(_load(lake), others))
     for published in lake.ledger.rows("publishes"):
-        found.update(recent_metadata(published, None))
-    return frozenset(map(plain, found))
+        files.update(recent_metadata(published, None))
+    return Needed(frozenset(map(plain, files)), frozenset(shared))
 
 
-def superseded(
-    store: Store, document: md.Document, keep: Collection[str], before_ms: int
-) -> list[str]:
+def _load(lake: Lake) -> Callable[[Pointer], md.Document]:
+    return lambda row: lake.store.load(row.location)
+
+
+def superseded(store: Store, document: md.Document, keep: Needed, before_ms: int) -> list[str]:
     """Return the metadata files of a table that its log no longer names, the oldest first.
 
     A metadata file names those before it, as many as the property
@@ -64,9 +90,11 @@ def superseded(
     Args:
         store: The catalog and its files.
         document: The table's metadata.
-        keep: The files that stay, see `needed`.
+        keep: What stays.
         before_ms: Only files that were replaced before this time, in milliseconds since the epoch.
     """
+    if md.identity(document) in keep.shared:
+        return []
     blocks: list[list[str]] = []
     log = document.get("metadata-log") or ()
     seen: set[str] = set()
@@ -80,7 +108,7 @@ def superseded(
         block = []
         for entry in reversed(log):
             path = entry["metadata-file"]
-            if replaced < before_ms and plain(path) not in keep:
+            if replaced < before_ms and plain(path) not in keep.files:
                 block.append(path)
             replaced = int(entry["timestamp-ms"])
         if block and not store.files.exists(block[0]):

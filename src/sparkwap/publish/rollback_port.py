@@ -22,7 +22,6 @@ from sparkwap.core.checkpoints import (
     SEQUENTIAL_FREED,
     SEQUENTIAL_MOVED,
 )
-from sparkwap.core.errors import CatalogError
 from sparkwap.publish.rollback import Undoer
 from sparkwap.publish.sequential_moves import in_place_change, reached_table, rest_of, settled
 
@@ -83,35 +82,18 @@ class RollbackPort:
         if entry.base_metadata_location is None:
             return False
         document = self._store.load(live.location)
+        base = self._store.load(entry.base_metadata_location)
         if entry.how == "view" and live.kind == "view":
-            both = (document, self._base(entry))
-            texts = [current_version(one)["representations"] for one in both]
+            texts = [current_version(one)["representations"] for one in (document, base)]
             return bool(texts[0] == texts[1])
-        if not self._is_same(entry, document):
+        if md.identity(document) != md.identity(base):
             return False
         if entry.how == "replace":
-            return not self._force or md.main_of(document) == md.main_of(self._base(entry))
+            return not self._force or md.main_of(document) == md.main_of(base)
         if self._force:
             return self._is_left_as_it_is(entry, live)
-        if md.main_of(document) != entry.base:
-            return False
-        return entry.how == "branch" or md.definition(document) == md.definition(self._base(entry))
-
-    def _base(self, entry: PublishedEntry) -> md.Document:
-        return self._store.load(str(entry.base_metadata_location))
-
-    def _is_same(self, entry: PublishedEntry, document: md.Document) -> bool:
-        """Return whether a table is the one of the publish.
-
-        Where the metadata file of a branch's base is gone, a snapshot of the publish shows it.
-        """
-        try:
-            return md.identity(document) == md.identity(self._base(entry))
-        except CatalogError:
-            if entry.how != "branch":
-                raise
-            known = [one for one in (entry.base, entry.candidate) if one is not None]
-            return any(md.snapshot(document, one) for one in known)
+        same = md.main_of(document) == entry.base
+        return same and (entry.how == "branch" or md.definition(document) == md.definition(base))
 
     def _is_left_as_it_is(self, entry: PublishedEntry, live: Pointer) -> bool:
         """Return whether a forced rollback has nothing left to change in a table."""
@@ -130,7 +112,8 @@ class RollbackPort:
             return True
         if live is None or live.kind != "table":
             return False
-        return self._is_same(entry, self._store.load(live.location))
+        base = self._store.load(str(entry.base_metadata_location))
+        return md.identity(self._store.load(live.location)) == md.identity(base)
 
     def _former(self, entry: PublishedEntry) -> None:
         rows = self._find(entry)

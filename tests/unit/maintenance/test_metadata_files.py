@@ -17,8 +17,9 @@ from sparkwap.catalog import metadata as md
 from sparkwap.gate.settings import Upkeep
 from sparkwap.maintenance import maintainer, metadata_files
 from sparkwap.maintenance.maintenance_report import Report, lines
-from sparkwap.maintenance.metadata_files import compression, needed, superseded
+from sparkwap.maintenance.metadata_files import Needed, compression, needed, superseded
 from sparkwap.maintenance.rules import Rules
+from sparkwap.publish.lake import Lake
 
 NAME = ("s", "t")
 LOG = "write.metadata.previous-versions-max"
@@ -59,7 +60,8 @@ def document(bench: Bench) -> md.Document:
 
 
 def former(bench: Bench, before_ms: int = NO_TIME, *keep: str) -> list[str]:
-    return superseded(bench.lake.store, document(bench), keep, before_ms)
+    needs = Needed(frozenset(keep), frozenset())
+    return superseded(bench.lake.store, document(bench), needs, before_ms)
 
 
 def on_disk(bench: Bench) -> set[str]:
@@ -147,9 +149,9 @@ def test_an_open_clone_and_rollbacks_keep_what_they_read(many: Bench) -> None:
     receipt = published(many, changed(many, 5))
     (entry,) = receipt.entries
     base = str(entry.base_metadata_location)
-    assert {base, entry.published_metadata_location} <= needed(many.lake)
+    assert {base, entry.published_metadata_location} <= needed(many.lake).files
     (by_branch,) = publish(many, 6).entries
-    assert str(by_branch.base_metadata_location) not in needed(many.lake)
+    assert str(by_branch.base_metadata_location) in needed(many.lake).files
     many.lake.branches.clone(NAME, "s__other")
     opened = document(many)
     row = many.lake.store.backend.get(NAME)
@@ -157,7 +159,54 @@ def test_an_open_clone_and_rollbacks_keep_what_they_read(many: Bench) -> None:
     for number in range(9):
         many.write(NAME, number, branch="main")
     assert opened != first
-    assert row.location in needed(many.lake)
+    assert row.location in needed(many.lake).files
+
+
+def test_a_table_that_is_registered_twice_is_left_alone(many: Bench) -> None:
+    """Also where the second name spells the folder in another way, such as through a link."""
+    link = many.folder / "link"
+    link.symlink_to(many.folder / "warehouse")
+    (second,) = (path for path in on_disk(many) if "/00002-" in path)
+    many.lake.catalog.register_table(("s", "again"), second.replace("/warehouse/", "/link/"))
+    before = on_disk(many)
+    maintain(many)
+    assert on_disk(many) == before
+    assert many.read("again") == [0, 1]
+
+
+def test_what_another_catalog_of_the_database_has_is_left_alone(many: Bench) -> None:
+    other = Lake("lake2", many.properties)
+    try:
+        other.ensure_schema("s")
+        (second,) = (path for path in on_disk(many) if "/00002-" in path)
+        other.catalog.register_table(("s", "t"), second)
+        before = on_disk(many)
+        maintain(many)
+        assert on_disk(many) == before
+    finally:
+        other.close()
+
+
+def test_what_is_registered_during_the_maintenance_stays(
+    many: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (third,) = (path for path in on_disk(many) if "/00003-" in path)
+
+    def meanwhile(*_: object) -> None:
+        many.lake.catalog.drop_table(NAME)
+        many.lake.catalog.register_table(NAME, third)
+
+    monkeypatch.setattr(maintainer.Maintainer, "_compact", meanwhile)
+    maintain(many)
+    assert many.read("t") == [0, 1, 2]
+    assert Path(third).exists()
+
+
+def test_a_file_that_cannot_be_read_stops_nothing(many: Bench) -> None:
+    oldest = document(many)["metadata-log"][0]["metadata-file"]
+    Path(oldest.removeprefix("file://")).write_text("[]")
+    assert lines(maintain(many)) == ["There is nothing to maintain."]
+    assert len(on_disk(many)) == 10
 
 
 def test_large_metadata_are_compressed(many: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,6 +238,9 @@ def test_without_its_metadata_file_an_open_clone_is_built_again(many: Bench) -> 
         published(many, candidate)
     assert [one.kind for one in refused.value.mismatches] == ["definition"]
     assert md.main_of(document(many)) == md.main_of(base)
+    (entry,) = published(many, changed(many, 6)).entries
+    assert entry.how == "clone"
+    assert many.read("t") == [6]
 
 
 def test_without_its_metadata_file_a_clone_is_not_rolled_back(many: Bench) -> None:
