@@ -9,7 +9,7 @@ from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier, OpenedBranch, OpenTable, RefState
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged, Store
-from sparkwap.core.errors import CatalogError
+from sparkwap.core.errors import CatalogError, MetadataFileMissing
 from sparkwap.core.names import base_tag, is_run_branch
 
 BASE_METADATA = "wap.base-metadata"
@@ -185,7 +185,7 @@ def _still_good(store: Store, standing: Pointer, live: md.Document, main: int | 
         return False
     try:
         return md.definition(store.load(base_location)) == md.definition(live)
-    except CatalogError:
+    except MetadataFileMissing:
         return False  # Iceberg has deleted the file, so nothing proves the former definition.
 
 

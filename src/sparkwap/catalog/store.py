@@ -21,7 +21,7 @@ from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Conflict, Fate, Pointer, PointerUpdate, Unanswered
 from sparkwap.catalog.refusals import CommitUnknown
 from sparkwap.core.checkpoints import COMMIT_STEPS, Operation, Part, checkpoint
-from sparkwap.core.errors import CatalogError
+from sparkwap.core.errors import CatalogError, MetadataFileMissing
 from sparkwap.core.retry import retrying, rule_of
 
 T = TypeVar("T")
@@ -96,7 +96,8 @@ class Store:
         """Return the metadata document in a file; cached, because metadata files never change.
 
         Raises:
-            CatalogError: The file does not exist, or is no metadata file.
+            MetadataFileMissing: The file does not exist.
+            CatalogError: The file is no metadata file.
         """
         given = self.backend.document(location)
         if given is not None:
@@ -113,12 +114,16 @@ class Store:
                 self._documents.popitem(last=False)
         return document
 
+    def documents(self, rows: Iterable[Pointer]) -> list[md.Document]:
+        """Return the metadata document of each row, in order; see `load`."""
+        return self.map(lambda row: self.load(row.location), rows)
+
     def reload(self, location: str) -> md.Document:
         """Like `load`, but always read the file."""
         try:
             return md.parse(self.files.read(location))
         except FileNotFoundError as error:
-            raise CatalogError(
+            raise MetadataFileMissing(
                 f"The metadata file {location} does not exist, but the catalog or the history of a "
                 "table refers to it. Nothing was changed. Restore the file, or drop its table."
             ) from error

@@ -36,6 +36,10 @@ class CatalogError(SparkwapError):
     """The catalog refused or failed an operation."""
 
 
+class MetadataFileMissing(CatalogError):
+    """A metadata file does not exist, such as one of a former state that Iceberg has deleted."""
+
+
 class GateError(SparkwapError):
     """The gate cannot decide, so nothing is published."""
 

@@ -12,7 +12,7 @@ from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.sparksql import current_schema
 from sparkwap.core import names
-from sparkwap.core.errors import ConfigError
+from sparkwap.core.errors import ConfigError, MetadataFileMissing
 from sparkwap.diff.plan import Column, columns_of
 from sparkwap.publish.lake import Lake
 
@@ -97,7 +97,7 @@ def states_of(lake: Lake, ref: str) -> dict[Identifier, TableVersion]:
     rows = lake.store.backend.all()
     found: dict[Identifier, TableVersion] = {}
     live = [r for r in rows if r.kind == "table" and r.identifier[0] not in marked]
-    for row, document in zip(live, lake.store.map(_load(lake), live), strict=True):
+    for row, document in zip(live, lake.store.documents(live), strict=True):
         head = md.refs_of(document).get(ref)
         if head is not None:
             found[row.identifier] = TableVersion(
@@ -122,14 +122,19 @@ def base_of(
         lake: The lake.
         state: The state on the branch.
         branch: The audit branch.
-        now: The present state on ``main``, which is returned for a view and if there is no base.
+        now: The present state on ``main``, which is returned for a view, and if there is no base
+            or its metadata file does not exist any more.
     """
     if state.kind == "view":
         return now
     if branches.is_clone(state.document):
         location, snapshot = branches.clone_base(state.document)
         row = Pointer(state.identifier, "table", location)
-        return TableVersion(state.identifier, row, lake.store.load(location), md.MAIN, snapshot)
+        try:
+            document = lake.store.load(location)
+        except MetadataFileMissing:
+            return now  # Iceberg can delete old metadata files.
+        return TableVersion(state.identifier, row, document, md.MAIN, snapshot)
     tag = names.base_tag(branch)
     base = md.refs_of(state.document).get(tag)
     if base is not None:
@@ -154,7 +159,7 @@ def published(lake: Lake, identifiers: Collection[Identifier]) -> dict[Identifie
     rows = list(lake.store.backend.find(set(identifiers)).values())
     return {
         row.identifier: _at(row.identifier, row, document)
-        for row, document in zip(rows, lake.store.map(_load(lake), rows), strict=True)
+        for row, document in zip(rows, lake.store.documents(rows), strict=True)
     }
 
 
@@ -164,10 +169,6 @@ def _at(
     if row.kind == "view":
         return TableVersion(identifier, row, document, None, None, branch)
     return TableVersion(identifier, row, document, md.MAIN, md.main_of(document))
-
-
-def _load(lake: Lake) -> Any:
-    return lambda row: lake.store.load(row.location)
 
 
 def _unknown(lake: Lake, ref: str) -> str:

@@ -12,7 +12,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import is_clone
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.pointers import Pointer
-from sparkwap.core.errors import CatalogError
+from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.core.names import is_diff_folder, run_of_folder
 
 if TYPE_CHECKING:
@@ -120,10 +120,8 @@ def _load(lake: Lake, location: str) -> md.Document | None:
     """Return a metadata file of a former table; None if it no longer exists."""
     try:
         return lake.store.load(location)
-    except CatalogError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return None
-        raise
+    except MetadataFileMissing:
+        return None
 
 
 def known_folders(

@@ -7,17 +7,15 @@ grow with the square of the changes. Iceberg can delete the oldest file with eac
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import clone_base, is_clone
-from sparkwap.core.errors import CatalogError
+from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.maintenance.known_folders import plain, recent_metadata
 
 if TYPE_CHECKING:
-    from sparkwap.catalog.pointers import Pointer
     from sparkwap.catalog.store import Store
     from sparkwap.publish.lake import Lake
 
@@ -61,7 +59,7 @@ def needed(lake: Lake) -> Needed:
     seen: set[str] = set()
     shared: set[str] = set()
     rows = backend.all()
-    for row, document in zip(rows, lake.store.map(_load(lake), rows), strict=True):
+    for row, document in zip(rows, lake.store.documents(rows), strict=True):
         files.add(row.location)
         if is_clone(document):
             files.add(clone_base(document)[0])
@@ -70,14 +68,10 @@ def needed(lake: Lake) -> Needed:
         (shared if identity in seen else seen).add(identity)
     others = backend.others()
     files.update(row.location for row in others)
-    shared.update(md.identity(one) for one in lake.store.map(_load(lake), others))
+    shared.update(md.identity(one) for one in lake.store.documents(others))
     for published in lake.ledger.rows("publishes"):
         files.update(recent_metadata(published, None))
     return Needed(frozenset(map(plain, files)), frozenset(shared))
-
-
-def _load(lake: Lake) -> Callable[[Pointer], md.Document]:
-    return lambda row: lake.store.load(row.location)
 
 
 def superseded(store: Store, document: md.Document, keep: Needed, before_ms: int) -> list[str]:
@@ -103,7 +97,7 @@ def superseded(store: Store, document: md.Document, keep: Needed, before_ms: int
         seen.add(oldest)
         try:
             log = store.reload(oldest).get("metadata-log") or ()
-        except CatalogError:
+        except MetadataFileMissing:
             break
         block = []
         for entry in reversed(log):

@@ -83,9 +83,7 @@ def take_survey(lake: Lake, alive: Alive = leasing.alive) -> Survey:
     now = lake.leases.now()
     leases = tuple((lease, alive(lease, now)) for lease in lake.leases.all())
     rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
-    documents = dict(
-        zip(rows, lake.store.map(lambda row: lake.store.load(row.location), rows), strict=True)
-    )
+    documents = dict(zip(rows, lake.store.documents(rows), strict=True))
     in_use = {lease.branch: leasing.describe(lease, lives=True) for lease, lives in leases if lives}
     seen = {branch: _Seen(ours=True) for branch in marked.values()}
     tags: list[TagFact] = []

@@ -154,7 +154,8 @@ class Sweeper:
         report.looked_for_files = files
         if files:
             survey = take_survey(self._lake, self._alive)
-            documents = {row: self._lake.store.load(row.location) for row in survey.rows}
+            rows = survey.rows
+            documents = dict(zip(rows, self._lake.store.documents(rows), strict=True))
             found = self._find(survey, documents)
             report.found = orphans.Orphans(found.folders, found.left_alone)
             with _reported(report, "files"):

@@ -10,6 +10,7 @@ from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog.read_dependencies import NOTHING, columns
+from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.ledger.code import (
     BUILT,
     BUILTINS,
@@ -275,8 +276,7 @@ class Gatherer:
         assert self._lake is not None
         try:
             documents = [self._lake.store.load(one) for one in (str(then), now)]
-        except Exception:
-            # The file of the publish is not there any more.
+        except MetadataFileMissing:
             return False
         return len(set(map(columns, documents))) == 1
 

@@ -26,7 +26,7 @@ from sparkwap.catalog.planning import (
     snapshot_words,
 )
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
-from sparkwap.core.errors import CatalogError
+from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.core.names import base_tag
 
 
@@ -127,7 +127,7 @@ class Publisher:
             require_main(identifier, present, base_snapshot)
         try:
             base = self.load(base_location)
-        except CatalogError as error:
+        except MetadataFileMissing as error:
             found = "that the file is gone"
             raise Differs(
                 identifier, "definition", f"as in {base_location}", found, "definition"
@@ -185,7 +185,7 @@ class Publisher:
             return False
         try:
             before = self.load(base)
-        except CatalogError:
+        except MetadataFileMissing:
             return False  # The file was deleted, so nothing proves the earlier state.
         now = self.load(live.location)
         return (

@@ -31,7 +31,7 @@ from sparkwap.catalog.planning import (
     snapshot_words,
 )
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
-from sparkwap.core.errors import CatalogError
+from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.core.names import base_tag, side_schema
 
 _CURRENT = ("current-schema-id", "default-spec-id", "default-sort-order-id", "location")
@@ -139,14 +139,18 @@ class Undoer:
         if entry.how != "branch" or entry.base is None or md.snapshot(document, entry.base) is None:
             return False
         published = self._published(entry)
-        return published is None or md.definition(document) == md.definition(published)
+        # A copy of a table has its snapshots, so the base alone does not identify the table.
+        return (
+            published is not None
+            and md.identity(document) == md.identity(published)
+            and md.definition(document) == md.definition(published)
+        )
 
     def _published(self, entry: PublishedEntry) -> md.Document | None:
         try:
             return self.load(entry.published_metadata_location)
-        except CatalogError:
-            # Iceberg deletes old metadata files. The snapshot id alone identifies the table.
-            return None
+        except MetadataFileMissing:
+            return None  # Iceberg can delete old metadata files.
 
     def _present(self, entry: PublishedEntry, live: Pointer) -> md.Document:
         document = self.load(live.location)
@@ -156,7 +160,7 @@ class Undoer:
     def _base(self, entry: PublishedEntry) -> md.Document:
         try:
             return self.load(str(entry.base_metadata_location))
-        except CatalogError as error:
+        except MetadataFileMissing as error:
             expected = f"metadata {entry.base_metadata_location}"
             raise Differs(entry.identifier, "base", expected, "that the file is gone") from error
 
@@ -331,7 +335,7 @@ class Reopener:
     def _published(self, entry: PublishedEntry) -> md.Document:
         try:
             return self.load(entry.published_metadata_location)
-        except CatalogError as error:
+        except MetadataFileMissing as error:
             expected = f"metadata {entry.published_metadata_location}"
             found = "that the file is gone"
             raise Differs(entry.identifier, "candidate", expected, found) from error

@@ -22,6 +22,7 @@ from sparkwap.core.checkpoints import (
     SEQUENTIAL_FREED,
     SEQUENTIAL_MOVED,
 )
+from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.publish.rollback import Undoer
 from sparkwap.publish.sequential_moves import in_place_change, reached_table, rest_of, settled
 
@@ -82,7 +83,14 @@ class RollbackPort:
         if entry.base_metadata_location is None:
             return False
         document = self._store.load(live.location)
-        base = self._store.load(entry.base_metadata_location)
+        try:
+            base = self._store.load(entry.base_metadata_location)
+        except MetadataFileMissing:
+            if entry.how != "branch":
+                return False
+            if self._force:
+                return self._is_left_as_it_is(entry, live)
+            return md.main_of(document) == entry.base
         if entry.how == "view" and live.kind == "view":
             texts = [current_version(one)["representations"] for one in (document, base)]
             return bool(texts[0] == texts[1])
@@ -112,7 +120,10 @@ class RollbackPort:
             return True
         if live is None or live.kind != "table":
             return False
-        base = self._store.load(str(entry.base_metadata_location))
+        try:
+            base = self._store.load(str(entry.base_metadata_location))
+        except MetadataFileMissing:
+            return True
         return md.identity(self._store.load(live.location)) == md.identity(base)
 
     def _former(self, entry: PublishedEntry) -> None:

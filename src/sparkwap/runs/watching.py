@@ -15,7 +15,7 @@ from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.planning import Differs, snapshot_words
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged, Store
-from sparkwap.core.errors import CatalogError
+from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.core.names import LEDGER_SCHEMA, is_publish_tag
 from sparkwap.gate.net import MainChange, Writer
 from sparkwap.runs.visible_state import (
@@ -178,7 +178,7 @@ class Watch:
             return None
         try:
             was = visible_state(before, load) if before else None
-        except CatalogError:
+        except MetadataFileMissing:
             # The table was dropped with its files, or Iceberg has deleted the old metadata file.
             was = VisibleState("table", "") if after is None else None
         if before is not None and (was is None or not self._counts(name, was, after)):
@@ -265,7 +265,7 @@ class Watch:
             snapshot = md.snapshot(document, main) if main is not None else None
             if snapshot is not None:
                 self._store.files.read(snapshot["manifest-list"])
-        except (CatalogError, FileNotFoundError) as error:
+        except (MetadataFileMissing, FileNotFoundError) as error:
             expected = f"metadata {row.location}"
             found = "that the file is gone, as after a purge"
             raise Differs(row.identifier, "former state", expected, found) from error

@@ -11,6 +11,7 @@ import pytest
 from helpers.bench import BRANCH, Bench, on_branch, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.types import LongType
 
 from sparkwap.catalog import PublishReceipt, PublishRefused, RollbackRefused
 from sparkwap.catalog import metadata as md
@@ -91,6 +92,12 @@ def changed(bench: Bench, number: int) -> Any:
     return bench.side("t")
 
 
+def gone(bench: Bench, *locations: str) -> None:
+    """Delete metadata files, as Iceberg can do by itself."""
+    bench.lake.store.delete(locations)
+    bench.lake.store._documents.clear()
+
+
 def roll_back(bench: Bench, receipt: PublishReceipt, *, force: bool = False) -> None:
     bench.lake.publishing.rollback(
         receipt.entries, run_id=str(uuid.uuid4()), publish_id=receipt.publish_id, force=force
@@ -145,7 +152,6 @@ def test_a_table_with_unpublished_work_is_left_alone(many: Bench) -> None:
 
 
 def test_an_open_clone_and_rollbacks_keep_what_they_read(many: Bench) -> None:
-    first = document(many)
     receipt = published(many, changed(many, 5))
     (entry,) = receipt.entries
     base = str(entry.base_metadata_location)
@@ -153,12 +159,10 @@ def test_an_open_clone_and_rollbacks_keep_what_they_read(many: Bench) -> None:
     (by_branch,) = publish(many, 6).entries
     assert str(by_branch.base_metadata_location) in needed(many.lake).files
     many.lake.branches.clone(NAME, "s__other")
-    opened = document(many)
     row = many.lake.store.backend.get(NAME)
     assert row is not None
     for number in range(9):
         many.write(NAME, number, branch="main")
-    assert opened != first
     assert row.location in needed(many.lake).files
 
 
@@ -232,8 +236,7 @@ def test_without_its_metadata_file_an_open_clone_is_built_again(many: Bench) -> 
     candidate = changed(many, 5)
     with many.lake.catalog.load_table(NAME).transaction() as change:
         change.set_properties(later="x")
-    many.lake.store.files.delete(row.location)
-    many.lake.store._documents.clear()
+    gone(many, row.location)
     with pytest.raises(PublishRefused, match="that the file is gone") as refused:
         published(many, candidate)
     assert [one.kind for one in refused.value.mismatches] == ["definition"]
@@ -247,10 +250,43 @@ def test_without_its_metadata_file_a_clone_is_not_rolled_back(many: Bench) -> No
     receipt = published(many, changed(many, 5))
     with many.lake.catalog.load_table(NAME).transaction() as change:
         change.set_properties(later="x")
-    many.lake.store.files.delete(receipt.entries[0].published_metadata_location)
-    many.lake.store._documents.clear()
+    gone(many, receipt.entries[0].published_metadata_location)
     with pytest.raises(RollbackRefused, match="that the file is gone"):
         roll_back(many, receipt)
+
+
+def test_without_its_metadata_file_a_forced_rollback_restores_the_definition(many: Bench) -> None:
+    (entry,) = (receipt := publish(many, 5)).entries
+    with many.lake.catalog.load_table(NAME).update_schema() as schema:
+        schema.add_column("later", LongType())
+    many.write(NAME, 6, branch="main")
+    gone(many, entry.published_metadata_location)
+    roll_back(many, receipt, force=True)
+    assert many.read("t") == list(range(9))
+    assert "later" not in many.lake.catalog.load_table(NAME).schema().column_names
+
+
+def test_without_both_metadata_files_a_forced_rollback_is_refused(many: Bench) -> None:
+    (entry,) = (receipt := publish(many, 5)).entries
+    many.write(NAME, 6, branch="main")
+    gone(many, entry.published_metadata_location, str(entry.base_metadata_location))
+    with pytest.raises(RollbackRefused, match="that the file is gone"):
+        roll_back(many, receipt, force=True)
+    assert many.read("t") == [5, 6]
+
+
+def test_a_forced_rollback_knows_a_copy_from_the_table(many: Bench) -> None:
+    """A table that is registered from files of another one has its snapshots, and its own id."""
+    (entry,) = (receipt := publish(many, 5)).entries
+    copied = dict(document(many), **{"table-uuid": str(uuid.uuid4())})
+    place = entry.published_metadata_location.replace("/metadata/", "/metadata/copy-")
+    many.lake.store.write({place: copied})
+    many.lake.catalog.drop_table(NAME)
+    many.lake.catalog.register_table(NAME, place)
+    roll_back(many, receipt, force=True)
+    assert many.read("t") == list(range(9))
+    base = many.lake.store.load(str(entry.base_metadata_location))
+    assert md.identity(document(many)) == md.identity(base)
 
 
 OPERATION = st.sampled_from(["append", "branch", "branch", "clone", "maintain", "roll back"])

@@ -344,6 +344,27 @@ def test_a_continued_rollback_names_the_tables_that_it_leaves(slow: Bench) -> No
     lake.close()
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_rollback_is_continued_without_the_former_metadata_files(
+    slow: Bench, force: bool
+) -> None:
+    """Tables whose former definition is not known any more are left, the others go back."""
+    receipt = slow.publish(*everything(slow))
+    once(slow, "b", die)
+    with pytest.raises(Died):
+        slow.lake.publishing.rollback(
+            receipt.entries, run_id=ROLLBACK, publish_id=receipt.publish_id, force=force
+        )
+    slow.lake.store.delete(
+        str(one.base_metadata_location) for one in receipt.entries if one.identifier[1] in "abc"
+    )
+    lake = after_death(slow)
+    (told,) = lake.publishing.recover()
+    assert "s.c: base: expected metadata" in told
+    assert seen(slow) == {**OLD, "c": [3]}
+    lake.close()
+
+
 def test_a_second_rollback_that_dies_is_continued(slow: Bench) -> None:
     receipt = slow.publish(*everything(slow))
     once(slow, "b", append(slow, "b"))
