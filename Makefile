@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export DBT_PROFILES_DIR ?= $(CURDIR)/profiles
 
 .DEFAULT_GOAL := help
-.PHONY: help build test check-all lint unit integration functional conformance catalogs mutants dist docs report page stop bench bench-maintenance soak clean
+.PHONY: help build test check-all lint unit integration functional conformance catalogs mutants dist docs report page stop bench bench-maintenance soak cluster cluster-stop clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -80,6 +80,12 @@ bench-maintenance: .venv/.ready-dev ## incremental loads by layout and write mod
 
 soak: .venv/.ready-dev ## hours: all kill points, long histories, many event sets, 2,000 nodes on one server, all mutants
 	@scripts/soak
+
+cluster: .venv/.ready-dev ## a Spark cluster to try: two workers, PostgreSQL, an S3 store (docs/deploy/cluster.md)
+	@scripts/cluster
+
+cluster-stop: ## stop the cluster; its lake is gone with it
+	@scripts/cluster --stop
 
 clean: ## stop the server, and remove the lake and all that was built
 	@scripts/clean

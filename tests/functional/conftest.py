@@ -75,9 +75,9 @@ def config(
 
 
 @pytest.fixture(scope="session")
-def lake_dir(config: server.ServerConfig) -> Iterator[Path]:
+def lake_dir(config: server.ServerConfig, running: RunningCatalog) -> Iterator[Path]:
     """A lake for the whole session, with its server up."""
-    server.ensure(config, print)
+    running.endpoint(config)
     yield config.lake
     if not os.environ.get("SPARKWAP_TEST_LAKE"):
         server.stop(config.lake)
@@ -90,11 +90,13 @@ def reader(lake_dir: Path, running: RunningCatalog) -> Reader:
 
 
 @pytest.fixture(scope="session")
-def spark(lake_dir: Path, config: server.ServerConfig) -> Iterator[SparkReader]:
+def spark(
+    lake_dir: Path, config: server.ServerConfig, running: RunningCatalog
+) -> Iterator[SparkReader]:
     """A reader of main, through a Spark session."""
 
     def connect() -> hive.Connection:
-        endpoint = server.ensure(config, print)
+        endpoint = running.endpoint(config)
         return hive.connect(endpoint.host, endpoint.thrift_port, username="reader", auth="NONE")
 
     session = SparkReader(connect)
@@ -112,7 +114,7 @@ def make_project(
     """Makes a project with files, in a schema of its own in the shared lake."""
 
     def make(name: str, files: dict[str, str], **more: Any) -> Project:
-        output = running.output(lake_dir, MEMORY, server.ensure(config, print))
+        output = running.output(lake_dir, MEMORY, running.endpoint(config))
         # A lake that was kept has the schemas of earlier sessions.
         schema = f"{name}_{secrets.token_hex(2)}"
         folder = tmp_path_factory.mktemp(name)

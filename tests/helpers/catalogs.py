@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 from urllib.parse import quote
 
 import requests
@@ -23,8 +23,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
-CatalogKind = Literal["sqlite", "postgresql", "rest", "journal"]
-"""``rest`` sends the tables of a publish in one request, ``journal`` one after the other."""
+from sparkwap import server
+
+if TYPE_CHECKING:
+    from helpers.cluster import Cluster
+
+CatalogKind = Literal["sqlite", "postgresql", "rest", "journal", "cluster"]
+"""``rest`` sends the tables of a publish in one request, ``journal`` one after the other.
+``cluster`` is PostgreSQL with the warehouse in an S3 store, and a Spark cluster as the server."""
 
 KINDS: tuple[CatalogKind, ...] = get_args(CatalogKind)
 
@@ -45,13 +51,28 @@ def chosen_kind() -> CatalogKind:
 
 
 KIND = chosen_kind()
-TRANSACTIONS = KIND in ("sqlite", "postgresql")
+TRANSACTIONS = KIND in ("sqlite", "postgresql", "cluster")
 """Whether the chosen catalog changes several tables in one transaction, and takes metadata files
 as they are: SQL catalogs do, others do neither."""
 
 
+class Address(Protocol):
+    """Where a server listens."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def thrift_port(self) -> int: ...
+    @property
+    def connect_url(self) -> str: ...
+
+
 class Source(Protocol):
     """How a reader that has no part in sparkwap asks a catalog."""
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """PyIceberg's properties of the file store; none for local files."""
 
     def pointers(self, schema: str) -> Pointers:
         """The members of a schema; by one state of the catalog where it has transactions."""
@@ -65,6 +86,7 @@ class SqliteSource:
     """The catalog of an embedded server without more ado."""
 
     lake: Path
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def pointers(self, schema: str) -> Pointers:
         with closing(sqlite3.connect(f"file:{self.lake}/catalog.db?mode=ro", uri=True)) as database:
@@ -82,6 +104,7 @@ class PostgresSource:
 
     uri: str
     warehouse: str
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def _engine(self) -> Engine:
@@ -94,7 +117,7 @@ class PostgresSource:
 
     def catalog(self) -> Catalog:
         # The server has 100 connections, and each catalog would keep one.
-        catalog = SqlCatalog("lake", uri=self.uri, warehouse=self.warehouse)
+        catalog = SqlCatalog("lake", uri=self.uri, warehouse=self.warehouse, **self.files)
         catalog.engine.dispose()
         catalog.engine = create_engine(self.uri, poolclass=NullPool)
         return catalog
@@ -106,6 +129,7 @@ class RestSource:
 
     uri: str
     warehouse: str
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def _session(self) -> requests.Session:
@@ -149,26 +173,41 @@ class RunningCatalog:
     Attributes:
         kind: one of `KINDS`.
         uri: where it is; None for SQLite in the lake.
+        cluster: the Spark cluster in place of the embedded server, if there is one.
     """
 
     kind: CatalogKind
     uri: str | None = None
+    cluster: Cluster | None = None
+
+    def endpoint(self, config: server.ServerConfig) -> Address:
+        """Where the server is; the embedded one is started if it does not run."""
+        return self.cluster or server.ensure(config, print)
+
+    def properties(self, config: server.ServerConfig) -> dict[str, str]:
+        """PyIceberg's properties of the catalog."""
+        return self.cluster.catalog if self.cluster else server.catalog_properties(config)
 
     def source(self, lake: Path) -> Source:
         """How a reader asks it."""
         warehouse = f"file://{lake}/warehouse"
         if self.uri is None:
             return SqliteSource(lake)
+        if self.cluster is not None:
+            store = self.cluster.store
+            return PostgresSource(self.uri, store.warehouse, store.properties)
         if self.kind == "postgresql":
             return PostgresSource(self.uri, warehouse)
         return RestSource(self.uri, warehouse)
 
-    def output(self, lake: Path, memory: str, endpoint: Any) -> dict[str, Any]:
+    def output(self, lake: Path, memory: str, endpoint: Address) -> dict[str, Any]:
         """The profile's output for a project on it.
 
         The journal is chosen by a property of the catalog, which only the profile of a server that
         is there has; the same server is then taken for one.
         """
+        if self.cluster is not None:
+            return self.cluster.output
         if self.kind != "journal":
             more = {} if self.uri is None else {"catalog_uri": self.uri}
             return {"type": "sparkwap", "lake": str(lake), "memory": memory, **more}
@@ -201,8 +240,13 @@ def running_catalog(folder: Path) -> Iterator[RunningCatalog]:
     elif KIND == "postgresql":
         from helpers.postgres import running_postgres
 
-        with running_postgres() as uri:
-            yield RunningCatalog(KIND, uri)
+        with running_postgres() as database:
+            yield RunningCatalog(KIND, database.uri)
+    elif KIND == "cluster":
+        from helpers.cluster import running_cluster
+
+        with running_cluster(folder) as cluster:
+            yield RunningCatalog(KIND, cluster.database.uri, cluster)
     else:
         from helpers.rest import running_rest_server
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from pyhive import hive
 from pyiceberg.catalog import Catalog
+from pyiceberg.io import load_file_io
 from pyiceberg.table import StaticTable
 
 from helpers.catalogs import TRANSACTIONS, Source, SqliteSource
@@ -79,7 +80,7 @@ class Reader:
     def look(self, schema: str) -> dict[str, Look]:
         """All tables and views of a schema, by one state of the catalog."""
         return {
-            name: _view(location) if kind == "view" else _table(location)
+            name: self._view(location) if kind == "view" else self._table(location)
             for name, (kind, location) in self.pointers(schema).items()
         }
 
@@ -89,12 +90,49 @@ class Reader:
 
     def metadata(self, schema: str, name: str) -> dict[str, Any]:
         """A table's metadata: refs, snapshots with their summaries, properties."""
-        return _document(self.pointers(schema)[name][1])
+        return self._document(self.pointers(schema)[name][1])
 
     def ledger(self, table: str, **match: Any) -> list[dict[str, Any]]:
         """Rows of a table of the ledger."""
         rows = self.look("wap_ledger")[table].rows
         return [row for row in rows if all(row[k] == v for k, v in match.items())]
+
+    def _document(self, location: str) -> dict[str, Any]:
+        files = load_file_io(dict(self._source.files), location)
+        with files.new_input(location).open() as stream:
+            content = stream.read()
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
+        document: dict[str, Any] = json.loads(content)
+        return document
+
+    def _table(self, location: str) -> Look:
+        table = StaticTable.from_metadata(location, dict(self._source.files))
+        columns = tuple(field.name for field in table.schema().fields)
+        # A table whose refs lack `main` reads as empty.
+        rows: Sequence[dict[str, Any]] = table.scan().to_arrow().to_pylist()
+        return Look("table", columns, tuple(rows), location)
+
+    def _view(self, location: str) -> Look:
+        document = self._document(location)
+        version = next(
+            v for v in document["versions"] if v["version-id"] == document["current-version-id"]
+        )
+        schema = next(s for s in document["schemas"] if s["schema-id"] == version["schema-id"])
+        columns = tuple(f["name"] for f in schema["fields"])
+        return Look("view", columns, (), location, version["representations"][0]["sql"])
+
+    def _state(self, location: str) -> Any:
+        document = self._document(location)
+        if "current-version-id" in document:
+            return self._view(location).text
+        columns = next(
+            tuple(f["name"] for f in s["fields"])
+            for s in document["schemas"]
+            if s["schema-id"] == document["current-schema-id"]
+        )
+        main = (document.get("refs") or {}).get("main") or {}
+        return main.get("snapshot-id"), columns
 
     @contextmanager
     def polling(self, schema: str) -> Iterator[Poller]:
@@ -133,7 +171,7 @@ class Poller:
             while True:
                 last = self.stop.is_set()
                 state = {
-                    name: known.setdefault(location, _reader_state(location))
+                    name: known.setdefault(location, self.reader._state(location))
                     if location not in known
                     else known[location]
                     for name, (_, location) in self.reader.pointers(self.schema).items()
@@ -193,42 +231,3 @@ class SparkReader:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def _document(location: str) -> dict[str, Any]:
-    content = Path(location.removeprefix("file://").removeprefix("file:")).read_bytes()
-    if content[:2] == b"\x1f\x8b":
-        content = gzip.decompress(content)
-    document: dict[str, Any] = json.loads(content)
-    return document
-
-
-def _table(location: str) -> Look:
-    table = StaticTable.from_metadata(location)
-    columns = tuple(field.name for field in table.schema().fields)
-    # A table whose refs lack `main` reads as empty.
-    rows: Sequence[dict[str, Any]] = table.scan().to_arrow().to_pylist()
-    return Look("table", columns, tuple(rows), location)
-
-
-def _view(location: str) -> Look:
-    document = _document(location)
-    version = next(
-        v for v in document["versions"] if v["version-id"] == document["current-version-id"]
-    )
-    schema = next(s for s in document["schemas"] if s["schema-id"] == version["schema-id"])
-    columns = tuple(f["name"] for f in schema["fields"])
-    return Look("view", columns, (), location, version["representations"][0]["sql"])
-
-
-def _reader_state(location: str) -> Any:
-    document = _document(location)
-    if "current-version-id" in document:
-        return _view(location).text
-    columns = next(
-        tuple(f["name"] for f in s["fields"])
-        for s in document["schemas"]
-        if s["schema-id"] == document["current-schema-id"]
-    )
-    main = (document.get("refs") or {}).get("main") or {}
-    return main.get("snapshot-id"), columns

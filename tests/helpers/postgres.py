@@ -10,8 +10,9 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,45 @@ import pytest
 _USERS = ("postgres", "nobody")
 
 
+@dataclass
+class Postgres:
+    """A server and its one database.
+
+    Attributes:
+        folder: its data.
+        port: its port on loopback.
+        rights: whom it runs as, for `subprocess`.
+    """
+
+    folder: Path
+    port: int
+    rights: Mapping[str, Any]
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def uri(self) -> str:
+        """SQLAlchemy's URI of the database."""
+        return f"postgresql+psycopg2://lake@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        options = ["-p", str(self.port), "-k", str(self.folder)]
+        options += ["-c", "listen_addresses=127.0.0.1", "-F"]
+        command = ["postgres", "-D", str(self.folder / "data"), *options]
+        self._process = subprocess.Popen(command, cwd=self.folder, **self.rights)
+        _wait(self.port)
+
+    def stop(self) -> None:
+        """Shut the server down without waiting for its clients, whose connections break."""
+        assert self._process is not None
+        # SIGTERM would wait for every client that has not hung up.
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait(timeout=30)
+
+
 @contextmanager
-def running_postgres() -> Iterator[str]:
-    """Start a server on loopback; yields the URI of its database. Skips where there is none."""
+def running_postgres() -> Iterator[Postgres]:
+    """Start a server on loopback. Skips where there is none."""
     if not (shutil.which("initdb") and shutil.which("postgres")):
         pytest.skip("initdb and postgres are not on this machine")
     pytest.importorskip("psycopg2")
@@ -30,25 +67,22 @@ def running_postgres() -> Iterator[str]:
     if user is None:
         pytest.skip("PostgreSQL refuses to run as root, and there is no other user for it")
     folder = Path(tempfile.mkdtemp(prefix="wap-pg-"))
-    as_user: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    rights: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     if os.geteuid() == 0:
         shutil.chown(folder, user)
-        as_user |= {"user": user, "env": {**os.environ, "HOME": str(folder)}}
+        rights |= {"user": user, "env": {**os.environ, "HOME": str(folder)}}
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     data = str(folder / "data")
     initdb = ["initdb", "-D", data, "-A", "trust", "-U", "lake", "--no-sync", "-E", "UTF8"]
-    subprocess.run(initdb, check=True, cwd=folder, **as_user)
-    options = ["-p", str(port), "-k", str(folder), "-c", "listen_addresses=127.0.0.1", "-F"]
-    process = subprocess.Popen(["postgres", "-D", data, *options], cwd=folder, **as_user)
+    subprocess.run(initdb, check=True, cwd=folder, **rights)
+    server = Postgres(folder, port, rights)
     try:
-        _wait(port)
-        yield f"postgresql+psycopg2://lake@127.0.0.1:{port}/postgres"
+        server.start()
+        yield server
     finally:
-        # A fast shutdown: SIGTERM would wait for every client that has not hung up.
-        process.send_signal(signal.SIGINT)
-        process.wait(timeout=30)
+        server.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 

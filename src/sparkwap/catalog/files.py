@@ -127,14 +127,23 @@ class WarehouseFiles:
             _write_new(path, data, location, rights_of(self._properties.get("warehouse")))
         checkpoint(METADATA_WRITTEN, file=location)
 
-    def delete(self, location: str) -> None:
-        """Delete a file if it exists; a failure only leaves an orphan file, so it is no error."""
-        with contextlib.suppress(Exception):
-            path = local_path(location)
+    def delete(self, location: str) -> bool:
+        """Delete a file if it exists; a failure only leaves an orphan file, so it is no error.
+
+        Returns:
+            Whether the file is gone.
+        """
+        path = local_path(location)
+        try:
             if path is not None:
                 path.unlink(missing_ok=True)
             else:
                 self.io(location).delete(location)
+        except FileNotFoundError:
+            return True
+        except Exception:
+            return False
+        return True
 
     def delete_tree(self, location: str) -> None:
         """Delete a folder with its content; like `delete`, never an error."""

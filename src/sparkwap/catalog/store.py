@@ -184,11 +184,16 @@ class Store:
         ]
         return swaps, files
 
-    def delete(self, locations: Iterable[str]) -> None:
-        """Delete files if they exist."""
+    def delete(self, locations: Iterable[str]) -> list[str]:
+        """Delete files if they exist.
+
+        Returns:
+            Those that could not be deleted.
+        """
         with self._lock:
             written = [one for one in locations if self._unwritten.pop(one, None) is None]
-        self.map(self.files.delete, written)
+        gone = self.map(self.files.delete, written)
+        return [one for one, is_gone in zip(written, gone, strict=True) if not is_gone]
 
     def commit(
         self,

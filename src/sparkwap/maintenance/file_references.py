@@ -142,15 +142,12 @@ def delete_files(lake: Lake, paths: Collection[str]) -> None:
     Raises:
         CatalogError: Files could not be deleted.
     """
-    left: list[str] = []
-    for path in sorted(paths):
-        lake.store.files.delete(path)
-        local = local_path(path)
-        if local is not None and local.exists():
-            left.append(path)
-        elif local is not None:
-            for folder in list(local.parents)[:2]:
-                lake.store.files.delete_empty(str(folder))
+    left = lake.store.delete(sorted(paths))
+    folders = {
+        folder for path in paths if (local := local_path(path)) for folder in local.parents[:2]
+    }
+    for folder in sorted(folders, key=lambda one: len(one.parts), reverse=True):
+        lake.store.files.delete_empty(str(folder))
     if left:
         raise CatalogError(
             f"{len(left)} files could not be deleted, such as {left[0]}. No table refers to them. "

@@ -169,13 +169,12 @@ def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document
         gone = [file for file in folder.files if plain(file.path) not in reached]
         reached_step(FILES_DELETING, file=folder.path)
         # Metadata files are deleted last, because they show which table the folder belongs to.
-        lake.store.delete(file.path for file in gone if not _is_metadata(file.path))
+        left = lake.store.delete(file.path for file in gone if not _is_metadata(file.path))
         for file in gone:
-            if _is_metadata(file.path):
-                lake.store.files.delete(file.path)
+            if not left and _is_metadata(file.path) and not lake.store.files.delete(file.path):
+                left.append(file.path)
         if folder.former:
             _delete_empty_folders(lake, folder.path)
-        left = [file.path for file in gone if _is_there(file.path)]
         if left:
             raise CatalogError(
                 f"{len(left)} files to which nothing refers could not be deleted, such as "
@@ -288,11 +287,6 @@ def _is_metadata(path: str) -> bool:
 
 def _turn(path: str, known: KnownFolders) -> tuple[bool, bool, str]:
     return _is_metadata(path), plain(path) in known.last, path
-
-
-def _is_there(path: str) -> bool:
-    local = local_path(path)
-    return local is not None and os.path.lexists(local)
 
 
 def _delete_empty_folders(lake: Lake, folder: str) -> None:

@@ -46,9 +46,9 @@ FILES = {
 @pytest.fixture(scope="module")
 def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], SqlCatalog]]:
     """A profile's output for a running server, and a reader's catalog."""
-    with running_postgres() as uri:
+    with running_postgres() as database:
         lake = tmp_path_factory.mktemp("pg") / ".lake"
-        config = server.ServerConfig(lake=lake, memory="1g", catalog_uri=uri)
+        config = server.ServerConfig(lake=lake, memory="1g", catalog_uri=database.uri)
         endpoint = server.ensure(config, print)
         catalog = {key: str(value) for key, value in server.catalog_properties(config).items()}
         output = {
@@ -60,7 +60,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str,
             "connect_url": endpoint.connect_url,
             "catalog": catalog,
         }
-        yield output, SqlCatalog("lake", uri=uri, warehouse=catalog["warehouse"])
+        yield output, SqlCatalog("lake", uri=database.uri, warehouse=catalog["warehouse"])
         server.stop(lake)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from helpers.catalogs import RunningCatalog
 from pyhive import hive
 
 from sparkwap import server
@@ -148,10 +149,10 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(lake_dir: Path, config: server.ServerConfig) -> Iterator[Desk]:
+def desk(lake_dir: Path, config: server.ServerConfig, running: RunningCatalog) -> Iterator[Desk]:
     """One session for all tests of a module."""
-    endpoint = server.ensure(config, print)
-    lake = Lake("lake", server.catalog_properties(config))
+    endpoint = running.endpoint(config)
+    lake = Lake("lake", running.properties(config))
     connection = hive.connect(
         endpoint.host,
         endpoint.thrift_port,

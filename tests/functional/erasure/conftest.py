@@ -118,9 +118,11 @@ def people_config(
 
 
 @pytest.fixture(scope="module")
-def lake_of_people(people_config: server.ServerConfig) -> Iterator[Path]:
+def lake_of_people(
+    people_config: server.ServerConfig, catalog_of_people: RunningCatalog
+) -> Iterator[Path]:
     """A separate lake, because the proof reads the whole lake."""
-    server.ensure(people_config, print)
+    catalog_of_people.endpoint(people_config)
     yield people_config.lake
     server.stop(people_config.lake)
 
@@ -134,7 +136,7 @@ def people(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Project]:
     """The shop, built twice: Anna has changed her e-mail address. Dropped after the test."""
-    endpoint = server.ensure(people_config, print)
+    endpoint = catalog_of_people.endpoint(people_config)
     output = catalog_of_people.output(lake_of_people, MEMORY, endpoint)
     folder = tmp_path_factory.mktemp("shop")
     project = Project(folder, f"shop_{secrets.token_hex(2)}", output).write(FILES)
@@ -143,7 +145,7 @@ def people(
     monkeypatch.setenv("ERASURE_V", "2")
     project.dbt("build").succeeded()
     yield project
-    lake = Lake("lake", server.catalog_properties(people_config))
+    lake = Lake("lake", catalog_of_people.properties(people_config))
     for schema in lake.schemas():
         if schema.startswith(project.schema):
             lake.drop_schema(schema, purge=True)
@@ -152,11 +154,13 @@ def people(
 
 
 @pytest.fixture
-def people_spark(lake_of_people: Path, people_config: server.ServerConfig) -> Iterator[SparkReader]:
+def people_spark(
+    lake_of_people: Path, people_config: server.ServerConfig, catalog_of_people: RunningCatalog
+) -> Iterator[SparkReader]:
     """A plain Spark session on that lake."""
 
     def connect() -> hive.Connection:
-        endpoint = server.ensure(people_config, print)
+        endpoint = catalog_of_people.endpoint(people_config)
         return hive.connect(endpoint.host, endpoint.thrift_port, username="reader", auth="NONE")
 
     session = SparkReader(connect)

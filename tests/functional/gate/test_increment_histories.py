@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from helpers.catalogs import RunningCatalog
 from helpers.lake import Reader
 from pyhive import hive
 
-from sparkwap import server
 from sparkwap.audits.forms import form_of
 from sparkwap.audits.incremental import Passed, added_files, basis, key_range, latest, lost_files
 from sparkwap.audits.shared_statement import Changed, statement
@@ -61,8 +61,8 @@ Sql = Callable[[str], list[Any]]
 
 
 @pytest.fixture(scope="module")
-def sql(config: Any) -> Iterator[Sql]:
-    endpoint = server.ensure(config, print)
+def sql(config: Any, running: RunningCatalog) -> Iterator[Sql]:
+    endpoint = running.endpoint(config)
     with hive.connect(endpoint.host, endpoint.thrift_port, username="t", auth="NONE") as session:
         cursor = session.cursor()
 

@@ -12,11 +12,11 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from helpers.catalogs import RunningCatalog
 from helpers.lake import Reader
 from helpers.project import MakeProject, Project
 from pyhive import hive
 
-from sparkwap import server
 from sparkwap.gate.settings import Upkeep
 from sparkwap.maintenance.maintainer import Maintainer
 from sparkwap.publish.lake import Lake
@@ -71,14 +71,14 @@ def projects(make_project: MakeProject) -> list[Project]:
 
 
 def test_no_publish_waits_for_a_maintenance(
-    projects: list[Project], reader: Reader, config: Any
+    projects: list[Project], reader: Reader, running: RunningCatalog, config: Any
 ) -> None:
     codes: list[int] = []
     done: list[str] = []
     failed: list[str] = []
     end = threading.Event()
     lake = Lake("lake", dict(reader.catalog.properties))
-    endpoint = server.ensure(config, print)
+    endpoint = running.endpoint(config)
     session = hive.connect(endpoint.host, endpoint.thrift_port, username="m", auth="NONE")
 
     def execute(statement: str) -> list[Any]:

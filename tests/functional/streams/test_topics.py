@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from helpers.catalogs import RunningCatalog
 
 from sparkwap import landing
 from sparkwap.core.dbt_cli import LakePlace
 from sparkwap.landing.raw_models import RawModel
 from sparkwap.page.topics import topic_lags
-from sparkwap.server import CATALOG_NAME, ServerConfig, catalog_properties
+from sparkwap.server import CATALOG_NAME, ServerConfig
 
 from .conftest import MakeStreams, stream
 
@@ -86,11 +87,11 @@ def test_a_message_keeps_its_key_its_time_and_its_headers(
 
 
 def test_the_lag_of_a_topic_is_known(
-    broker: Broker, make_streams: MakeStreams, config: ServerConfig
+    broker: Broker, make_streams: MakeStreams, config: ServerConfig, running: RunningCatalog
 ) -> None:
     broker.create("lags", partitions=2)
     project = make_streams({"lags": stream("lags")}, bare=["lags"])
-    place = LakePlace(CATALOG_NAME, catalog_properties(config))
+    place = LakePlace(CATALOG_NAME, running.properties(config))
     entry = landing.parse_entry(project.entries["lags"])
     table = (project.project.schema, "raw_lags")
     model = RawModel("raw_lags", table, Path(), entry, {"bootstrap.servers": broker.bootstrap})

@@ -28,8 +28,8 @@ Bench = Any
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """Start a PostgreSQL server; returns the URI of its database."""
-    with running_postgres() as uri:
-        yield uri
+    with running_postgres() as database:
+        yield database.uri
 
 
 @pytest.fixture

@@ -1,0 +1,164 @@
+"""An S3 server on loopback, in a process of a test's own: moto, which keeps objects in memory.
+
+In front of it is a filter that counts requests, and fails or delays those that a test chooses.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+
+KEY, SECRET, REGION, BUCKET = "lake", "lake-secret", "us-east-1", "lake"
+_CONTROL = "/_control"
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What the server does to requests, instead of answering them at once.
+
+    Attributes:
+        every: each n-th request is refused with 503 (slow down), as S3 does under load; 0: none.
+        seconds: the delay of each request.
+        paths: only requests whose path has this text.
+    """
+
+    every: int = 0
+    seconds: float = 0
+    paths: str = ""
+
+
+@dataclass(frozen=True)
+class Store:
+    """A running S3 server with an empty bucket.
+
+    Attributes:
+        endpoint: its address.
+        warehouse: a location in its bucket.
+    """
+
+    endpoint: str
+    warehouse: str = f"s3://{BUCKET}/warehouse"
+    _session: requests.Session = field(default_factory=requests.Session, repr=False)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """PyIceberg's properties of the store."""
+        return {
+            "s3.endpoint": self.endpoint,
+            "s3.access-key-id": KEY,
+            "s3.secret-access-key": SECRET,
+            "s3.region": REGION,
+        }
+
+    def faults(self, faults: Faults) -> None:
+        """Change what the server does to requests from now on."""
+        answer = self._session.post(self.endpoint + _CONTROL, json=vars(faults), timeout=60)
+        answer.raise_for_status()
+
+    def requests(self) -> dict[str, int]:
+        """Return the number of requests since the last call, by kind, such as ``GET`` or ``LIST``;
+        ``503`` for those that were refused."""
+        counted: dict[str, int] = self._session.get(self.endpoint + _CONTROL, timeout=60).json()
+        return counted
+
+
+@contextmanager
+def running_s3() -> Iterator[Store]:
+    """Start a server; its objects are gone when it ends."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen([sys.executable, __file__, str(port)], stderr=subprocess.DEVNULL)
+    store = Store(f"http://127.0.0.1:{port}")
+    try:
+        _wait(store, process)
+        yield store
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait(store: Store, process: subprocess.Popen[bytes]) -> None:
+    for _ in range(300):
+        assert process.poll() is None, "the S3 server has ended"
+        try:
+            requests.put(f"{store.endpoint}/{BUCKET}", timeout=5).raise_for_status()
+        except requests.ConnectionError:
+            time.sleep(0.1)
+        else:
+            store.requests()
+            return
+    raise AssertionError("the S3 server did not start")
+
+
+class _Filter:
+    """Counts requests, refuses or delays some, and hands the others on. A WSGI application."""
+
+    def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
+        self._application = application
+        self._faults = Faults()
+        self._counts: dict[str, int] = {}
+        self._met = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, environment: dict[str, Any], start: Any) -> Iterable[bytes]:
+        path, method = environment["PATH_INFO"], environment["REQUEST_METHOD"]
+        if path == _CONTROL:
+            return self._control(method, environment, start)
+        refused = self._meets(path, _kind(method, environment.get("QUERY_STRING", "")))
+        if refused:
+            # What is sent is read, or the client takes it for a broken connection.
+            environment["wsgi.input"].read(int(environment.get("CONTENT_LENGTH") or 0))
+            start("503 Slow Down", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>SlowDown</Code><Message>Reduce your rate.</Message></Error>"]
+        return self._application(environment, start)
+
+    def _meets(self, path: str, kind: str) -> bool:
+        with self._lock:
+            faults = self._faults
+            meant = faults.paths in path
+            self._met += meant
+            refused = bool(meant and faults.every and self._met % faults.every == 0)
+            for name in (kind, *(["503"] if refused else [])):
+                self._counts[name] = self._counts.get(name, 0) + 1
+        if meant and faults.seconds:
+            time.sleep(faults.seconds)
+        return refused
+
+    def _control(self, method: str, environment: Mapping[str, Any], start: Any) -> Iterable[bytes]:
+        with self._lock:
+            if method == "POST":
+                sent = environment["wsgi.input"].read(int(environment["CONTENT_LENGTH"]))
+                self._faults, self._met = Faults(**json.loads(sent)), 0
+            counts, self._counts = self._counts, {} if method == "GET" else self._counts
+        start("200 OK", [("Content-Type", "application/json")])
+        return [json.dumps(counts).encode()]
+
+
+def _kind(method: str, query: str) -> str:
+    return "LIST" if method == "GET" and "list-type" in query else method
+
+
+def _serve(port: int) -> None:
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import run_simple
+
+    application = _Filter(DomainDispatcherApplication(create_backend_app))
+    run_simple("127.0.0.1", port, application, threaded=True)
+
+
+if __name__ == "__main__":
+    # The folder of this file is the first place of modules, and some have names of packages.
+    sys.path.remove(str(Path(__file__).parent))
+    _serve(int(sys.argv[1]))
