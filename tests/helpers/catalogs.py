@@ -108,7 +108,7 @@ class PostgresSource:
 
     @cached_property
     def _engine(self) -> Engine:
-        return create_engine(self.uri)
+        return create_engine(self.uri, pool_pre_ping=True)
 
     def pointers(self, schema: str) -> Pointers:
         with self._engine.connect() as connection:

@@ -201,6 +201,7 @@ class Cluster:
             f"{lake}.uri": f"jdbc:postgresql://{url.host}:{url.port}/{url.database}",
             f"{lake}.jdbc.user": str(url.username),
             f"{lake}.jdbc.schema-version": "V1",
+            f"{lake}.retryable_status_codes": "57P05,08003",
             f"{lake}.cache-enabled": "false",
             f"{lake}.warehouse": self.store.warehouse,
             f"{lake}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",

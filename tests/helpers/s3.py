@@ -31,11 +31,13 @@ class Faults:
         every: each n-th request is refused with 503 (slow down), as S3 does under load; 0: none.
         seconds: the delay of each request.
         paths: only requests whose path has this text.
+        method: only requests of this method; all if empty.
     """
 
     every: int = 0
     seconds: float = 0
     paths: str = ""
+    method: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,19 @@ class Store:
             "s3.secret-access-key": SECRET,
             "s3.region": REGION,
         }
+
+    def download(self, folder: Path) -> Path:
+        """Copy all objects to a folder that need not exist."""
+        from pyarrow.fs import LocalFileSystem, S3FileSystem, copy_files
+
+        store = S3FileSystem(
+            access_key=KEY, secret_key=SECRET, region=REGION, endpoint_override=self.endpoint
+        )
+        folder.mkdir(parents=True)
+        copy_files(
+            BUCKET, str(folder), source_filesystem=store, destination_filesystem=LocalFileSystem()
+        )
+        return folder
 
     def faults(self, faults: Faults) -> None:
         """Change what the server does to requests from now on."""
@@ -116,7 +131,7 @@ class _Filter:
         path, method = environment["PATH_INFO"], environment["REQUEST_METHOD"]
         if path == _CONTROL:
             return self._control(method, environment, start)
-        refused = self._meets(path, _kind(method, environment.get("QUERY_STRING", "")))
+        refused = self._meets(path, method, _kind(method, environment.get("QUERY_STRING", "")))
         if refused:
             # What is sent is read, or the client takes it for a broken connection.
             environment["wsgi.input"].read(int(environment.get("CONTENT_LENGTH") or 0))
@@ -124,10 +139,10 @@ class _Filter:
             return [b"<Error><Code>SlowDown</Code><Message>Reduce your rate.</Message></Error>"]
         return self._application(environment, start)
 
-    def _meets(self, path: str, kind: str) -> bool:
+    def _meets(self, path: str, method: str, kind: str) -> bool:
         with self._lock:
             faults = self._faults
-            meant = faults.paths in path
+            meant = faults.paths in path and faults.method in ("", method)
             self._met += meant
             refused = bool(meant and faults.every and self._met % faults.every == 0)
             for name in (kind, *(["503"] if refused else [])):

@@ -121,7 +121,8 @@ class WarehouseFiles:
         path = local_path(location)
         checkpoint(METADATA_WRITING, file=location)
         if path is None:
-            with self.io(location).new_output(location).create(overwrite=False) as stream:
+            # The name is unique; a look whether the file exists would be two more requests.
+            with self.io(location).new_output(location).create(overwrite=True) as stream:
                 stream.write(data)
         else:
             _write_new(path, data, location, rights_of(self._properties.get("warehouse")))

@@ -1,6 +1,7 @@
-"""Creates local files with no more rights than their warehouse, whatever the umask is.
+"""PyIceberg's access to files: rights of local files, retries of S3.
 
-Only their owner may read a lake's folders. Files have the same rights, in case they are moved.
+Only their owner may read a lake's folders, whatever the umask is. Local files have the same rights,
+in case they are moved.
 """
 
 from __future__ import annotations
@@ -10,12 +11,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyarrow.fs import AwsStandardS3RetryStrategy
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 from sparkwap.catalog.files import create_file, local_path, rights_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import OutputStream
+
+
+class S3Retries(AwsStandardS3RetryStrategy):  # type: ignore[misc]
+    """Sends a request to S3 up to ten times, with growing waits; PyArrow's default is three times.
+
+    A store under load refuses requests with the status 503, and a publish has hundreds of them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(max_attempts=10)
 
 
 class PrivateFileIO(PyArrowFileIO):

@@ -23,7 +23,7 @@ import pyarrow as pa
 from sparkwap.catalog import Candidate, Identifier, LedgerRows, PublishRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.files import plain_location
+from sparkwap.catalog.files import local_path, plain_location
 from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
@@ -335,6 +335,7 @@ class Erasure:
             of_server=[file.path for file in of_server.holding],
             shared=found.shared,
             not_reached=report.not_reached(
+                object_store=local_path(self._lake.warehouse) is None,
                 catalog_server=not self._lake.store.backend.takes_files,
                 spark_server=self._spark_elsewhere,
             ),

@@ -20,7 +20,9 @@ CATALOG_NAME = "lake"
 # Each Spark session opens a connection and never closes it; PostgreSQL allows 100 by default. Since
 # version 14, PostgreSQL can close idle connections; Iceberg reconnects if it needs a closed one.
 IDLE_CONNECTION = {"options": "-c idle_session_timeout=60000"}
-_IDLE_CONNECTION_ENDED = "57P05"
+# Ended for that reason, or known as closed before anything is sent, as after a restart of the
+# database. Other errors may come after a commit: repeated, it could be made twice.
+_SAFE_TO_REPEAT = "57P05,08003"
 
 # Spark and PyIceberg write to one SQLite file; a writer waits up to this time for the other writer.
 BUSY_SECONDS = 60
@@ -144,7 +146,7 @@ def _jdbc(config: ServerConfig) -> dict[str, str]:
     query = urlencode({**IDLE_CONNECTION, **given}, quote_via=quote)
     settings = {
         "uri": f"jdbc:postgresql://{host}:{url.port or 5432}/{url.database}?{query}",
-        "retryable_status_codes": _IDLE_CONNECTION_ENDED,
+        "retryable_status_codes": _SAFE_TO_REPEAT,
     }
     settings |= {f"jdbc.{key}": value for key, value in secret.items()}
     if url.username:

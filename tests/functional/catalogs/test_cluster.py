@@ -20,6 +20,7 @@ from dbt_common.events.base_types import EventMsg
 from helpers.catalogs import PostgresSource
 from helpers.cluster import Cluster, running_cluster
 from helpers.lake import Reader
+from helpers.people import ANNA, BO, FORMER, SHOP, holding
 from helpers.project import Outcome, Project
 from helpers.s3 import Faults
 
@@ -105,7 +106,7 @@ def shop(cluster: Cluster, tmp_path: Path) -> Iterator[Shop]:
     assert shop.sees(1)
     yield shop
     cluster.store.faults(Faults())
-    project.operation("wap_discard", all="true")
+    project.operation("wap_discard")
 
 
 @pytest.mark.smoke
@@ -188,6 +189,40 @@ def test_something_breaks(shop: Shop, broken: Callable[[Cluster], None], node: s
         again = shop.build(2, "retry")
         assert again.ok, again.text
         assert shop.sees(2)
+
+
+def test_a_person_is_erased_from_the_store(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = Project(tmp_path / "club", "club", cluster.output).write(SHOP)
+    for version in ("1", "2"):
+        monkeypatch.setenv("ERASURE_V", version)
+        project.dbt("build").succeeded()
+    before = cluster.store.download(tmp_path / "before")
+    assert holding(before, ANNA) and holding(before, FORMER)
+    done = project.operation("wap_erase", subject="customer", keys=[42], confirm=True).succeeded()
+    assert "none holds the subject" in done.text
+    assert "Not searched: what the object store keeps" in done.text
+    after = cluster.store.download(tmp_path / "after")
+    assert holding(after, ANNA, FORMER) == []
+    assert holding(after, BO) != []
+
+
+def test_a_store_that_deletes_nothing(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The erasure is not proven, and goes on when it is called again."""
+    project = Project(tmp_path / "club", "closed", cluster.output).write(SHOP)
+    monkeypatch.setenv("ERASURE_V", "2")
+    project.dbt("build").succeeded()
+    cluster.store.faults(Faults(every=1, method="DELETE"))
+    request = {"subject": "customer", "keys": [42], "confirm": True}
+    failed = project.operation("wap_erase", **request)
+    cluster.store.faults(Faults())
+    failed.failed()
+    assert "could not be deleted" in failed.text
+    assert "none holds the subject" in project.operation("wap_erase", **request).succeeded().text
+    assert holding(cluster.store.download(tmp_path / "after"), ANNA) == []
 
 
 @pytest.mark.parametrize("faults", [Faults(every=5), Faults(seconds=0.3)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import unicodedata
 from contextlib import closing
@@ -10,49 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from helpers.catalogs import KIND
 from helpers.lake import Reader, SparkReader
+from helpers.people import ANNA, BO, FORMER, holding
 from helpers.project import Project
-from pyiceberg.avro.file import AvroFile
-from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from sparkwap.erasure import operation
 from sparkwap.publish.publishing import Publishing
-
-from .conftest import ANNA, BO, FORMER
 
 KEYS = {"subject": "customer", "keys": [42]}
 NAME = "Anna \u00c5berg"
 SPELLED = (unicodedata.normalize("NFD", NAME), NAME.replace(" ", "\u00a0"), NAME.replace(" ", "  "))
 TABLES = ("raw_shop__customers", "stg_shop__customers", "snp_shop__customers")
-
-
-def bytes_of(path: Path) -> bytes:
-    """Return a file's content as bytes, with compressed parts decompressed."""
-    data = path.read_bytes()
-    if data[:3] == b"ORC":
-        return repr(orc.read_table(path).to_pylist()).encode()
-    if data[:4] == b"Obj\x01":
-        with AvroFile[Any](PyArrowFileIO().new_input(str(path))) as records:
-            return repr(list(records)).encode()
-    if data[:4] == b"PAR1":
-        table = pq.read_table(path, partitioning=None)
-        return repr(table.to_pylist()).encode() + repr(pq.read_metadata(path).to_dict()).encode()
-    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-
-
-def holding(lake: Path, *texts: str) -> list[str]:
-    """Return the files of a lake that hold one of the texts."""
-    wanted = [form[:15].encode() for text in texts for form in (text, repr(text)[1:-1])]
-    return [
-        str(path)
-        for path in sorted((lake / "warehouse").rglob("*"))
-        # A manifest has the first 16 characters of the lowest and the highest text.
-        if path.is_file() and any(text in bytes_of(path) for text in wanted)
-    ]
 
 
 def run(spark: SparkReader, statement: str) -> None:
