@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import boto3
 import requests
 
 KEY, SECRET, REGION, BUCKET = "lake", "lake-secret", "us-east-1", "lake"
@@ -62,6 +63,18 @@ class Store:
             "s3.secret-access-key": SECRET,
             "s3.region": REGION,
         }
+
+    def object_keys(self) -> list[str]:
+        """Return the keys of all objects."""
+        client = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
+            region_name=REGION,
+        )
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+        return [found["Key"] for page in pages for found in page.get("Contents", ())]
 
     def download(self, folder: Path) -> Path:
         """Copy all objects to a folder that need not exist."""

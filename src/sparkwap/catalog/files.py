@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkwap.core.checkpoints import METADATA_HALF, METADATA_WRITING, METADATA_WRITTEN, checkpoint
 from sparkwap.core.errors import CatalogError
@@ -19,6 +22,8 @@ from sparkwap.core.errors import CatalogError
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
+# Three schemes of Hadoop's and Iceberg's clients for the same objects.
+_S3 = re.compile(r"^s3[an]?://")
 _GZIP_SUFFIX = ".gz.metadata.json"
 
 
@@ -66,9 +71,18 @@ def create_file(path: Path, rights: int) -> int:
 
 
 def plain_location(location: str) -> str:
-    """Return a location in one spelling, so that prefixes can be compared."""
+    """Return a location in one spelling, so that files and folders can be compared."""
     path = local_path(location)
-    return location.rstrip("/") if path is None else str(path)
+    return _S3.sub("s3://", location).rstrip("/") if path is None else str(path)
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of an object store: its location, size in bytes, and time of the last change."""
+
+    path: str
+    size: int
+    modified: datetime | None
 
 
 class WarehouseFiles:
@@ -153,18 +167,56 @@ class WarehouseFiles:
             if path is not None:
                 shutil.rmtree(path, ignore_errors=True)
                 return
-            from pyiceberg.io.pyarrow import PyArrowFileIO
-
-            scheme, netloc, inner = PyArrowFileIO.parse_location(location)
-            io = PyArrowFileIO(self._properties)
-            io.fs_by_scheme(scheme, netloc).delete_dir(inner)
+            system, inner = self._system(location)
+            system.delete_dir(inner)
 
     def delete_empty(self, location: str) -> None:
-        """Delete a local folder if it is empty; object stores have no folders."""
+        """Delete a local folder if it is empty."""
         path = local_path(location)
         if path is not None:
             with contextlib.suppress(OSError):
                 path.rmdir()
+
+    def delete_marker(self, folder: str) -> bool:
+        """Delete the object ``<folder>/`` of an object store, if the folder has no file.
+
+        PyArrow writes it whenever it deletes an object of the folder. Nothing else may write to the
+        folder meanwhile.
+
+        Returns:
+            Whether the folder has no file any more.
+        """
+        if any(not one.path.endswith("/") for one in self.listing(folder)):
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            system, inner = self._system(folder)
+            system.delete_dir(inner)
+        return True
+
+    def listing(self, folder: str) -> list[StoredFile]:
+        """Return the files of an object store below a folder.
+
+        Folders without files are listed as the objects that stand for them, ``<folder>/``.
+        """
+        from pyarrow.fs import FileSelector, FileType
+
+        system, inner = self._system(folder)
+        root = folder.rstrip("/").removesuffix(inner)
+        found = system.get_file_info(FileSelector(inner, allow_not_found=True, recursive=True))
+        files = [one for one in found if one.type == FileType.File]
+        used = {above for one in files for above in _above(one.path)}
+        empty = [one for one in found if one.type == FileType.Directory and one.path not in used]
+        return [
+            *(StoredFile(f"{root}{one.path}", one.size, one.mtime) for one in files),
+            *(StoredFile(f"{root}{one.path}/", 0, one.mtime) for one in empty),
+        ]
+
+    def _system(self, location: str) -> tuple[Any, str]:
+        """Return PyArrow's file system of a location, and the path in it."""
+        from pyiceberg.io.pyarrow import PyArrowFileIO
+
+        scheme, netloc, inner = PyArrowFileIO.parse_location(location)
+        return PyArrowFileIO(self._properties).fs_by_scheme(scheme, netloc), inner.rstrip("/")
 
     def io(self, location: str) -> FileIO:
         """Return PyIceberg's file access for the scheme of ``location``."""
@@ -175,6 +227,13 @@ class WarehouseFiles:
             if scheme not in self._ios:
                 self._ios[scheme] = load_file_io(self._properties, location)
             return self._ios[scheme]
+
+
+def _above(path: str) -> Iterator[str]:
+    """Yield the folders above a path in an object store."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
 
 
 def read_apart(path: Path) -> bytes:

@@ -132,6 +132,12 @@ class Store:
                 f"The metadata file {location} cannot be read: {error}. Nothing was changed. "
                 "Restore the file, or drop its table."
             ) from error
+        except OSError as error:
+            raise CatalogError(
+                f"The metadata file {location} cannot be read: {error}. Nothing was changed. Check "
+                "that this machine reaches the store with the properties of `catalog` in the "
+                "profile (address, keys, region, rights); `sparkwap doctor` tries it."
+            ) from error
 
     def map(self, function: Callable[[T], R], values: Iterable[T]) -> list[R]:
         """Return ``function`` of each value, in order; runs in several threads."""

@@ -25,28 +25,22 @@ if TYPE_CHECKING:
 
 
 def files_of(lake: Lake, folder: str) -> list[str]:
-    """Return all files below a folder, hidden files included; none if there is no folder."""
+    """Return all files below a folder, hidden files included; none if there is no folder.
+
+    An empty folder of an object store is one of them, with a slash at its end.
+    """
     path = local_path(folder)
     if path is not None:
         if path.is_file():
             return [str(path)]
         return [str(found) for found in path.rglob("*") if found.is_file()]
-    from pyarrow.fs import FileSelector, FileType
-    from pyiceberg.io.pyarrow import PyArrowFileIO
-
-    scheme, netloc, inner = PyArrowFileIO.parse_location(folder)
-    system = PyArrowFileIO(lake.properties).fs_by_scheme(scheme, netloc)
-    selector = FileSelector(inner, allow_not_found=True, recursive=True)
-    root = folder.removesuffix(inner)
-    return [
-        f"{root}{info.path}"
-        for info in system.get_file_info(selector)
-        if info.type == FileType.File
-    ]
+    return [file.path for file in lake.store.files.listing(folder)]
 
 
 def content(lake: Lake, location: str) -> bytes:
-    """Return the content of a file; a compressed file is not decompressed."""
+    """Return the content of a file, not decompressed; that of a folder is empty."""
+    if location.endswith("/"):
+        return b""
     path = local_path(location)
     if path is not None:
         rows = lake.store.backend
@@ -136,13 +130,26 @@ def _checked(path: str) -> str:
     return path
 
 
+def _delete_markers(lake: Lake, paths: Iterable[str]) -> None:
+    """Delete what stands for folders of partitions without files: their names have values."""
+    folders = {path.rpartition("/")[0] for path in paths if local_path(path) is None}
+    done: set[str] = set()
+    for folder in sorted(folders, key=len, reverse=True):
+        while "=" in folder.rpartition("/")[2] and folder not in done:
+            done.add(folder)
+            if not lake.store.files.delete_marker(folder):
+                break
+            folder = folder.rpartition("/")[0]
+
+
 def delete_files(lake: Lake, paths: Collection[str]) -> None:
     """Delete files to which nothing refers, and the folders that become empty.
 
     Raises:
         CatalogError: Files could not be deleted.
     """
-    left = lake.store.delete(sorted(paths))
+    left = lake.store.delete(sorted(path for path in paths if not path.endswith("/")))
+    _delete_markers(lake, paths)
     folders = {
         folder for path in paths if (local := local_path(path)) for folder in local.parents[:2]
     }
@@ -151,5 +158,5 @@ def delete_files(lake: Lake, paths: Collection[str]) -> None:
     if left:
         raise CatalogError(
             f"{len(left)} files could not be deleted, such as {left[0]}. No table refers to them. "
-            "Check the file permissions, then run the same command again."
+            "Check the rights to delete there, then run the same command again."
         )

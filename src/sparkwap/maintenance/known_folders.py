@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import is_clone
-from sparkwap.catalog.files import plain_location
+from sparkwap.catalog.files import plain_location as plain
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.core.names import is_diff_folder, run_of_folder
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 
-_S3 = re.compile(r"^s3[an]?://")
 _ID_LENGTH = 8
 _REPLACING = ("new", "view", "replace")
 _FILES = ("base_metadata", "published_metadata", "undone_metadata")
@@ -75,11 +73,6 @@ def of_diff(folder: str, warehouse: str) -> bool:
     """Return whether a comparison has made a folder; the lake's catalogs never have its table."""
     above, _, name = folder.rpartition("/")
     return above == warehouse and is_diff_folder(name)
-
-
-def plain(location: str) -> str:
-    """Return a location in the spelling that is used to compare files and references."""
-    return _S3.sub("s3://", plain_location(location))
 
 
 def former_documents(

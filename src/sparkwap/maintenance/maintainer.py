@@ -419,7 +419,7 @@ class Maintainer:
                 one.outdated = replace(one.outdated, metadata_files=())
                 report.failed.append(
                     f"{one.name}: {part[0]}, a metadata file of a former state, could not be "
-                    "deleted. The table is as it was. Check the file permissions; the next "
+                    "deleted. The table is as it was. Check the rights to delete there; the next "
                     "maintenance tries again."
                 )
                 return

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import clone_base, is_clone
+from sparkwap.catalog.files import plain_location as plain
 from sparkwap.core.errors import MetadataFileMissing
-from sparkwap.maintenance.known_folders import plain, recent_metadata
+from sparkwap.maintenance.known_folders import recent_metadata
 
 if TYPE_CHECKING:
     from sparkwap.catalog.store import Store

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import local_path
+from sparkwap.catalog.files import plain_location as plain
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.checkpoints import FILES_DELETED, FILES_DELETING
 from sparkwap.core.checkpoints import checkpoint as reached_step
@@ -34,7 +35,6 @@ from sparkwap.maintenance.known_folders import (
     former_documents,
     known_folders,
     of_diff,
-    plain,
     recent_metadata,
 )
 
@@ -178,7 +178,7 @@ def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document
         if left:
             raise CatalogError(
                 f"{len(left)} files to which nothing refers could not be deleted, such as "
-                f"{left[0]}. Check the file permissions, then sweep again."
+                f"{left[0]}. Check the rights to delete there, then sweep again."
             )
         reached_step(FILES_DELETED, file=folder.path)
         if gone:
@@ -201,18 +201,11 @@ def listing(lake: Lake, folder: str) -> list[Listed]:
                 modified = datetime.fromtimestamp(stat.st_mtime, UTC)
                 found.append(Listed(file, stat.st_size, modified))
         return found
-    from pyarrow.fs import FileSelector, FileType
-    from pyiceberg.io.pyarrow import PyArrowFileIO
-
-    scheme, netloc, inner = PyArrowFileIO.parse_location(folder)
-    system = PyArrowFileIO(lake.properties).fs_by_scheme(scheme, netloc)
-    selector = FileSelector(inner, allow_not_found=True, recursive=True)
-    root = folder.removesuffix(inner)
     return [
         # A file without a time counts as new, so it is not deleted.
-        Listed(f"{root}{info.path}", info.size, info.mtime or datetime.max.replace(tzinfo=UTC))
-        for info in system.get_file_info(selector)
-        if info.type == FileType.File
+        Listed(file.path, file.size, file.modified or datetime.max.replace(tzinfo=UTC))
+        for file in lake.store.files.listing(folder)
+        if not file.path.endswith("/")
     ]
 
 

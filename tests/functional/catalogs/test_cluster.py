@@ -194,7 +194,20 @@ def test_something_breaks(shop: Shop, broken: Callable[[Cluster], None], node: s
 def test_a_person_is_erased_from_the_store(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project = Project(tmp_path / "club", "club", cluster.output).write(SHOP)
+    by_mail = """
+        {{ config(materialized='table', partition_by=['customer_id', 'email']) }}
+        select * from {{ ref('stg_shop__customers') }}
+    """
+    marks = """
+        models:
+          - name: by_mail
+            columns:
+              - {name: customer_id, config: {meta: {subject: customer}}}
+              - {name: email, config: {meta: {personal: customer}}}
+              - {name: city, config: {meta: {personal: customer}}}
+    """
+    files = {**SHOP, "models/by_mail.sql": by_mail, "models/marks.yml": marks}
+    project = Project(tmp_path / "club", "club", cluster.output).write(files)
     for version in ("1", "2"):
         monkeypatch.setenv("ERASURE_V", version)
         project.dbt("build").succeeded()
@@ -206,6 +219,10 @@ def test_a_person_is_erased_from_the_store(
     after = cluster.store.download(tmp_path / "after")
     assert holding(after, ANNA, FORMER) == []
     assert holding(after, BO) != []
+    # An empty object would stand for a folder: its key must not hold a value either.
+    keys = cluster.store.object_keys()
+    assert [key for key in keys if "email=bo.lund" in key]
+    assert not [key for key in keys if "anna." in key]
 
 
 def test_a_store_that_deletes_nothing(
