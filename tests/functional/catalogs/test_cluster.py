@@ -127,7 +127,7 @@ def test_the_gate_on_a_cluster(shop: Shop) -> None:
 
 
 def test_requests_of_a_build_and_of_a_publish(shop: Shop) -> None:
-    """What the gate adds are the requests for metadata; none lists the bucket."""
+    """The audits and the publish of four tables, with Spark's own requests."""
     shop.build(2, "run").succeeded()
     shop.cluster.store.requests()
     shop.build(2, "test").succeeded()
