@@ -63,7 +63,7 @@ def config(
 ) -> server.ServerConfig:
     """The server of the lake."""
     kept = os.environ.get("SPARKWAP_TEST_LAKE")
-    lake = Path(kept) if kept else tmp_path_factory.mktemp("shared") / ".lake"
+    lake = Path(kept) if kept else running.lake(tmp_path_factory.mktemp("shared") / ".lake")
     interpreted = os.environ.get("SPARKWAP_TEST_INTERPRETED")
     return server.ServerConfig(
         lake=lake,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 from urllib.parse import quote
 
+import pyspark
 import requests
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
@@ -26,11 +27,12 @@ from sqlalchemy.pool import NullPool
 from sparkwap import server
 
 if TYPE_CHECKING:
-    from helpers.cluster import Cluster
+    from helpers.spark_server import SparkServer
 
-CatalogKind = Literal["sqlite", "postgresql", "rest", "journal", "cluster"]
+CatalogKind = Literal["sqlite", "postgresql", "rest", "journal", "cluster", "server"]
 """``rest`` sends the tables of a publish in one request, ``journal`` one after the other.
-``cluster`` is PostgreSQL with the warehouse in an S3 store, and a Spark cluster as the server."""
+``cluster`` is PostgreSQL with the warehouse in an S3 store, and a Spark cluster as the server.
+``server`` is SQLite, with a Spark server that sparkwap does not start."""
 
 KINDS: tuple[CatalogKind, ...] = get_args(CatalogKind)
 
@@ -51,7 +53,13 @@ def chosen_kind() -> CatalogKind:
 
 
 KIND = chosen_kind()
-TRANSACTIONS = KIND in ("sqlite", "postgresql", "cluster")
+SPARK = ".".join(pyspark.__version__.split(".")[:2])
+"""The version of Spark, which `scripts/versions` changes."""
+STAMPED = SPARK != "3.5"
+"""Whether snapshots have the id of the run that wrote them."""
+PYTHON_MODELS = SPARK != "3.5"
+"""Whether Python models run: they need Spark Connect of 4.0 or later."""
+TRANSACTIONS = KIND not in ("rest", "journal")
 """Whether the chosen catalog changes several tables in one transaction, and takes metadata files
 as they are: SQL catalogs do, others do neither."""
 
@@ -173,29 +181,34 @@ class RunningCatalog:
     Attributes:
         kind: one of `KINDS`.
         uri: where it is; None for SQLite in the lake.
-        cluster: the Spark cluster in place of the embedded server, if there is one.
+        server: the Spark server in place of the embedded one, if there is one.
     """
 
     kind: CatalogKind
     uri: str | None = None
-    cluster: Cluster | None = None
+    server: SparkServer | None = None
+
+    def lake(self, otherwise: Path) -> Path:
+        """The folder of the lake: that of a server with local files, else another one."""
+        return self.server.folder if self.server and self.uri is None else otherwise
 
     def endpoint(self, config: server.ServerConfig) -> Address:
         """Where the server is; the embedded one is started if it does not run."""
-        return self.cluster or server.ensure(config, print)
+        return self.server or server.ensure(config, print)
 
     def properties(self, config: server.ServerConfig) -> dict[str, str]:
         """PyIceberg's properties of the catalog."""
-        return self.cluster.catalog if self.cluster else server.catalog_properties(config)
+        return self.server.catalog if self.server else server.catalog_properties(config)
 
     def source(self, lake: Path) -> Source:
         """How a reader asks it."""
-        warehouse = f"file://{lake}/warehouse"
         if self.uri is None:
             return SqliteSource(lake)
-        if self.cluster is not None:
-            store = self.cluster.store
-            return PostgresSource(self.uri, store.warehouse, store.properties)
+        if self.server is not None:
+            files = dict(self.server.catalog)
+            files.pop("type")
+            return PostgresSource(files.pop("uri"), files.pop("warehouse"), files)
+        warehouse = f"file://{lake}/warehouse"
         if self.kind == "postgresql":
             return PostgresSource(self.uri, warehouse)
         return RestSource(self.uri, warehouse)
@@ -206,8 +219,8 @@ class RunningCatalog:
         The journal is chosen by a property of the catalog, which only the profile of a server that
         is there has; the same server is then taken for one.
         """
-        if self.cluster is not None:
-            return self.cluster.output
+        if self.server is not None:
+            return self.server.output
         if self.kind != "journal":
             more = {} if self.uri is None else {"catalog_uri": self.uri}
             return {"type": "sparkwap", "lake": str(lake), "memory": memory, **more}
@@ -247,6 +260,11 @@ def running_catalog(folder: Path) -> Iterator[RunningCatalog]:
 
         with running_cluster(folder) as cluster:
             yield RunningCatalog(KIND, cluster.database.uri, cluster)
+    elif KIND == "server":
+        from helpers.spark_server import running_server
+
+        with running_server(folder) as other:
+            yield RunningCatalog(KIND, None, other)
     else:
         from helpers.rest import running_rest_server
 

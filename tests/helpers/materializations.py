@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from helpers.catalogs import PYTHON_MODELS
 from helpers.lake import Look
 from helpers.project import Outcome, Project
 
 IDS = (1, 2, 3)
-REPLACED = ("table_sql", "table_py", "inc_merge", "inc_overwrite", "inc_micro", "inc_py", "codes")
+_OF_PYTHON = ("table_py", "inc_py") if PYTHON_MODELS else ()
+REPLACED = ("table_sql", *_OF_PYTHON, "inc_merge", "inc_overwrite", "inc_micro", "codes")
 SNAPSHOTS = ("snap_time", "snap_check")
 APPENDED = "inc_append"
 VIEW = "view_sql"
@@ -95,7 +97,8 @@ def project_files() -> dict[str, str]:
         for name in names:
             test = f"{{not_null: {{name: {name}_amount_not_null}}}}"
             lines.append(f"  - {{name: {name}, columns: [{{name: amount, data_tests: [{test}]}}]}}")
-    return {**FILES, "models/properties.yml": "\n".join(lines) + "\n"}
+    files = {k: v for k, v in FILES.items() if PYTHON_MODELS or not k.endswith(".py")}
+    return {**files, "models/properties.yml": "\n".join(lines) + "\n"}
 
 
 def build(

@@ -14,7 +14,8 @@ from typing import Literal
 Level = Literal["ok", "warning", "not safe"]
 Atomicity = Literal["transaction", "journal, together", "journal, one by one"]
 
-SPARK_FLOOR = (4, 1)
+SPARK_FLOOR = (3, 5)
+CONNECT_FLOOR = (4, 0)
 ICEBERG_FLOOR = (1, 11)
 DBT_FLOOR = (1, 11)
 DBT_CEILING = (1, 12)
@@ -41,6 +42,7 @@ class LakeFacts:
         server_overwrite_mode: The same in a session without settings.
         cache: ``cache-enabled`` of Spark's catalog; empty if it is not set.
         probe: The problem that `sparkwap.gate.isolation_check` found; empty for none.
+        probe_error: The error that ended the probe; None for none.
         stamped: Whether the summary of the probe's snapshot has the run's id.
         connect_url: Whether the profile has a Spark Connect endpoint.
         connect_error: The error of the endpoint; None for none.
@@ -63,6 +65,7 @@ class LakeFacts:
     server_overwrite_mode: str | None = None
     cache: str | None = None
     probe: str | None = None
+    probe_error: str | None = None
     stamped: bool | None = None
     connect_url: bool = False
     connect_error: str | None = None
@@ -96,6 +99,34 @@ def examine(facts: LakeFacts) -> list[Finding]:
         *_gate(facts),
         *_connect(facts),
     ]
+
+
+def client_problem(server: str, client: str) -> str | None:
+    """Return why a Spark Connect client cannot be used with a server; None if it can.
+
+    A server ignores what it does not know of a newer client's plans (Protocol Buffers skip unknown
+    fields), so its result may be another. Spark promises only that later servers understand a
+    client.
+
+    Args:
+        server: Spark's version on the server.
+        client: The version of PySpark.
+    """
+    has, sends = _numbers(server), _numbers(client)
+    if has is None or sends is None:
+        return None
+    if has < CONNECT_FLOOR:
+        return (
+            f"Python models need a server with Spark {_dotted(CONNECT_FLOOR)} or later, and this "
+            f"one has {_dotted(has)}."
+        )
+    if has < sends:
+        return (
+            f"The server has Spark {_dotted(has)}, which does not know all that the Spark Connect "
+            f"client of PySpark {_dotted(sends)} sends. Run dbt for this target in an environment "
+            f"with 'pyspark-client~={_dotted(has)}.0' and without pyspark."
+        )
+    return None
 
 
 def safe(findings: Iterable[Finding]) -> bool:
@@ -153,7 +184,7 @@ def _version(name: str, version: str | None, floor: tuple[int, int]) -> Iterator
         yield Finding(
             "not safe",
             f"{name} is {version}, but {_dotted(floor)} or later is required",
-            "Older versions have bugs by which writes bypass the audit branch.",
+            "Whether writes stay on their audit branch there was never tested.",
             f"upgrade {name} on the server",
         )
     else:
@@ -280,11 +311,13 @@ def _gate(facts: LakeFacts) -> Iterator[Finding]:
     if facts.sql_error is not None or facts.catalog_error is not None:
         return
     if facts.probe is None:
+        why = f": {facts.probe_error}" if facts.probe_error and not facts.warehouse_error else ""
         yield Finding(
             "not safe",
-            "it could not be found out whether writes stay on their audit branch",
+            f"it could not be found out whether writes stay on their audit branch{why}",
             "Runs are refused until this is known.",
-            "see the errors above",
+            "make sure that the server can write to the catalog and the warehouse, then run "
+            "`sparkwap doctor` again",
         )
     elif facts.probe:
         yield Finding(
@@ -304,8 +337,11 @@ def _gate(facts: LakeFacts) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 "the summary of a snapshot does not carry the id of the run that wrote it",
-                "The receipts in the ledger are complete; the table's own history lacks the run.",
-                "let the server accept spark.sql.iceberg.snapshot-property.* from the session",
+                "The ledger has it. But rows that a statement of a killed command still writes at "
+                "the server cannot be told from those of a retry on the same branch.",
+                "use Spark 4.0 or later, which accept spark.sql.iceberg.snapshot-property.* from "
+                "the session; until then, after a killed command wait until its statement has "
+                "ended at the server, or discard its branch and build anew",
             )
 
 
@@ -323,9 +359,12 @@ def _connect(facts: LakeFacts) -> Iterator[Finding]:
             "warning",
             f"Spark Connect cannot be used: {facts.connect_error}",
             "SQL models are built and gated; Python models cannot run.",
-            "correct `connect_url` in the profile, and make sure that the endpoint is up",
+            "see the message; if nothing answers, correct `connect_url` in the profile, or start "
+            "the endpoint",
         )
         return
+    if facts.connect_dropped is None and facts.probe is None:
+        return  # The probe ended before its table could be looked at; `_gate` tells so.
     yield from _settings("Connect", facts.connect_dropped)
     if facts.connect_sees_table is False:
         yield Finding(

@@ -102,6 +102,14 @@ def not_closed(*, run_id: str, branch: str, caught: Sequence[str] = ()) -> list[
     ]
 
 
+def broke_down(*, run_id: str, branch: str) -> list[str]:
+    """Return the summary of a run whose close ended with an error, line by line."""
+    return [
+        f"sparkwap  run {short_run_id(run_id)} on branch {branch}",
+        f"{_INDENT}An error ended the run before its end was recorded; see the failed hook below.",
+    ]
+
+
 def next_of_not_closed(branch: str) -> list[str]:
     """Return the next commands after `not_closed`, line by line."""
     fixed = next_command.dbt("build", branch=branch)

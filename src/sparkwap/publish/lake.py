@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _RUN_BRANCH_PREFIX = "wap_"
 
-_FILE_ACCESS = {"s3.retry-strategy-impl": "sparkwap.catalog.private.S3Retries"}
 WAREHOUSE_LOCATION = "wap.warehouse-location"
 """The catalog property with the folder for new tables, where ``warehouse`` is only a name."""
 
@@ -52,7 +51,7 @@ class Lake:
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         self.name = name
-        self._store = Store(_pointers(name, {**_FILE_ACCESS, **properties}))
+        self._store = Store(_pointers(name, properties))
         self.properties = dict(self._store.backend.properties)
 
     @cached_property

@@ -234,7 +234,7 @@ class RunEnd:
     @property
     def left(self) -> Literal["closed", "held", "rejected"]:
         """What stays on the branch: nothing (``closed``), held nodes, or rejected nodes."""
-        if self.refused is not None or self.decision.failed:
+        if self.failed:
             return "rejected"
         return "held" if self.published < len(self.nodes) else "closed"
 
@@ -250,3 +250,8 @@ class RunEnd:
         if self.refused is not None:
             bad |= dict.fromkeys(self.decision.publish, "the catalog refused the publish")
         return bad
+
+    @property
+    def failed(self) -> bool:
+        """Whether the gate has refused something."""
+        return self.refused is not None or self.decision.failed

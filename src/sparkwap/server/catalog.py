@@ -22,7 +22,7 @@ CATALOG_NAME = "lake"
 IDLE_CONNECTION = {"options": "-c idle_session_timeout=60000"}
 # Ended for that reason, or known as closed before anything is sent, as after a restart of the
 # database. Other errors may come after a commit: repeated, it could be made twice.
-_SAFE_TO_REPEAT = "57P05,08003"
+SAFE_TO_REPEAT = "57P05,08003"
 
 # Spark and PyIceberg write to one SQLite file; a writer waits up to this time for the other writer.
 BUSY_SECONDS = 60
@@ -146,7 +146,7 @@ def _jdbc(config: ServerConfig) -> dict[str, str]:
     query = urlencode({**IDLE_CONNECTION, **given}, quote_via=quote)
     settings = {
         "uri": f"jdbc:postgresql://{host}:{url.port or 5432}/{url.database}?{query}",
-        "retryable_status_codes": _SAFE_TO_REPEAT,
+        "retryable_status_codes": SAFE_TO_REPEAT,
     }
     settings |= {f"jdbc.{key}": value for key, value in secret.items()}
     if url.username:

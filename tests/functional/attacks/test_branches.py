@@ -59,9 +59,9 @@ def test_what_a_user_has_made_stays(
     project: Project, reader: Reader, spark: SparkReader, table: str, kind: str, name: str
 ) -> None:
     place = f"lake.{project.schema}.{table}"
-    spark.rows(f"alter table {place} create {kind} {name}")
+    spark.run(f"alter table {place} create {kind} {name}")
     if kind == "branch":
-        spark.rows(f"insert into {place}.branch_{name} values (77)")
+        spark.run(f"insert into {place}.branch_{name} values (77)")
     before = {one: refs(project, reader, one) for one in (ORDERS, EVENTS, "report")}
     seen = reader.look(project.schema)
     refused(project.dbt("build", wap_branch=name), table, kind, name)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from helpers.catalogs import STAMPED
 from pyiceberg.exceptions import CommitFailedException
 
 Log = Any
@@ -22,8 +23,10 @@ def test_a_run_follows_main_with_what_moved_and_all_downstream(log: Log) -> None
     assert log.totals() == (len(before) + 2, sum(before) + 102)
     # What had not moved was not built again.
     (rebuilt,) = log.reader.ledger("runs", rebuild_of=outcome.run_id)
-    assert log.writer("totals") == rebuilt["run_id"] != outcome.run_id
-    assert log.writer("notes") == outcome.run_id
+    assert rebuilt["run_id"] != outcome.run_id
+    if STAMPED:
+        assert log.writer("totals") == rebuilt["run_id"]
+        assert log.writer("notes") == outcome.run_id
     assert {outcome.verdict(name) for name in ("log", "totals", "notes")} == {"published"}
     assert "main moved: built 2 nodes again" in outcome.text
     (run,) = log.reader.ledger("runs", run_id=outcome.run_id)

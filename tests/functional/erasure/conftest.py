@@ -34,7 +34,7 @@ def people_config(
     catalog_of_people: RunningCatalog, tmp_path_factory: pytest.TempPathFactory
 ) -> server.ServerConfig:
     """The server of the people's lake."""
-    lake = tmp_path_factory.mktemp("people") / ".lake"
+    lake = catalog_of_people.lake(tmp_path_factory.mktemp("people") / ".lake")
     return server.ServerConfig(lake=lake, memory=MEMORY, catalog_uri=catalog_of_people.uri)
 
 

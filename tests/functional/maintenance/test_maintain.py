@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from helpers.catalogs import SPARK
 from helpers.lake import Reader, SparkReader
 from helpers.project import MakeProject, Outcome, Project
 
@@ -103,7 +104,10 @@ def test_files_are_merged_and_no_reader_sees_another_row(
         done = maintain(project).succeeded()
     assert "compacted" in done.text
     new = main(reader, project, "events")
-    assert (new["total-data-files"], new["total-delete-files"]) == ("1", "0")
+    assert new["total-data-files"] == "1"
+    # Iceberg before 1.12 leaves delete files on the branch, which delete nothing any more.
+    if SPARK != "4.0":
+        assert new["total-delete-files"] == "0"
     assert new["operation"] == "replace"
     assert int(new["wap_same_rows_as"]) == new["parent"]
     assert new["wap_run"] == done.run_id

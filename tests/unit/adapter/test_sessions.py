@@ -340,3 +340,26 @@ def test_an_interrupt_cancels_at_every_moment(moment: float, twice: bool) -> Non
     if not twice:
         assert "CancelOperation" in wire.calls
         assert all(isinstance(error, DbtRuntimeError) for error in errors), errors
+
+
+class Wire35(Wire):
+    """A Thrift server of Spark 3.5, which describes a statement without a result by None."""
+
+    def _call(self, name: str) -> Any:
+        reply = super()._call(name)
+        reply.operationHandle.hasResultSet = True
+        reply.operationState = ThriftState.FINISHED_STATE
+        reply.schema = SimpleNamespace(columns=None)
+        reply.results = SimpleNamespace(columns=None, rows=[])
+        return reply
+
+
+def test_a_statement_without_a_result_of_spark_35() -> None:
+    connection: Any = SimpleNamespace(_client=Wire35(), sessionHandle=None, close=lambda: None)
+    connection.client = connection._client
+    connection.cursor = lambda: hive.Cursor(connection)
+    session = ThriftSession(connection, poll_interval=0.001)
+    connection.client = connection._client
+    session.cursor().execute("create table t (i int)")
+    assert session.fetchall() == []
+    assert list(session.description) == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkwap.catalog import RefState, TableState
-from sparkwap.gate.doctor import LakeFacts, examine, lines, safe
+from sparkwap.gate.doctor import LakeFacts, client_problem, examine, lines, safe
 from sparkwap.gate.isolation_check import IsolationCheck, problem
 
 GOOD = LakeFacts(
@@ -43,7 +43,7 @@ def test_everything_is_safe() -> None:
     [
         ({"dbt": "1.12.0"}, "dbt-core is 1.12.0", "pip install"),
         ({"dbt": "1.10.9"}, "dbt-core is 1.10.9", "pip install"),
-        ({"spark": "3.5.6"}, "Spark is 3.5.6", "upgrade Spark"),
+        ({"spark": "3.4.4"}, "Spark is 3.4.4", "upgrade Spark"),
         ({"iceberg": "1.10.1"}, "Iceberg in Spark is 1.10.1", "upgrade Iceberg"),
         ({"catalog_error": "refused"}, "cannot be opened from this machine: refused", "`catalog`"),
         ({"warehouse_error": "403"}, "s3://lake cannot be read and written", "keys"),
@@ -53,7 +53,8 @@ def test_everything_is_safe() -> None:
         ({"overwrite_mode": "dynamic"}, "partitionOverwriteMode is dynamic", "remove it"),
         ({"overwrite_mode": None}, "partitionOverwriteMode is unknown", "remove it"),
         ({"probe": "rows land on main"}, "rows land on main", "same catalog"),
-        ({"probe": None}, "could not be found out", "errors above"),
+        ({"probe": None}, "could not be found out", "can write to the catalog"),
+        ({"probe": None, "probe_error": "no space"}, "audit branch: no space", "can write to"),
         ({"connect_dropped": {"a": "b"}}, "Connect sessions: a is b", "settings"),
         ({"connect_sees_table": False}, "different catalogs", "one Spark server"),
     ],
@@ -91,6 +92,39 @@ def test_warnings(change: dict[str, Any], told: str) -> None:
     assert told in wrong[0].what
     assert wrong[0].meaning and wrong[0].mend
     assert safe(findings)
+
+
+def test_a_store_that_cannot_be_reached_is_told_once() -> None:
+    facts = replace(
+        GOOD,
+        warehouse_error="status 503",
+        probe=None,
+        probe_error="status 503",
+        connect_dropped=None,
+        connect_sees_table=None,
+    )
+    told = list(lines(examine(facts)))
+    assert len([line for line in told if "status 503" in line]) == 1
+    assert not any("Connect" in line or "`catalog_name`" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "told"),
+    [
+        ("4.1.4", "4.1.4", None),
+        ("4.2.0", "4.1.4", None),
+        ("4.0.5 b472", "4.0.1", None),
+        ("4.0.5", "4.1.4", "pyspark-client~=4.0.0"),
+        ("3.5.7", "4.1.4", "need a server with Spark 4.0"),
+        ("3.5.7", "3.5.7", "need a server with Spark 4.0"),
+        ("?", "4.1.4", None),
+    ],
+)
+def test_a_client_may_not_be_newer_than_the_server(
+    server: str, client: str, told: str | None
+) -> None:
+    found = client_problem(server, client)
+    assert found is None if told is None else told in str(found)
 
 
 def test_unknown_facts_are_never_safe() -> None:

@@ -31,6 +31,7 @@ from dbt.adapters.sparkwap.thrift import ThriftSession
 from sparkwap import server
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.redaction import redact
+from sparkwap.gate.doctor import client_problem
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
@@ -208,18 +209,24 @@ class SparkWapConnectionManager(SparkConnectionManager):
         # Without this variable, functions of pyspark.sql need a SparkContext in this process.
         os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
         try:
+            import pyspark
             from pyspark.sql.connect.client.retries import DefaultPolicy
 
             from dbt.adapters.sparkwap.connect import GuardedSession
         except ImportError as error:
             raise DbtRuntimeError(
-                f"Python models need the Spark Connect client, which is not installed ({error}). "
-                "The model was not run. Run: pip install 'dbt-sparkwap[connect]'"
+                "Python models need the Spark Connect client of Spark 4.0 or later, which is not "
+                f"installed ({error}). The model was not run. Run: pip install "
+                "'dbt-sparkwap[connect]'"
             ) from error
         spark = GuardedSession(url)
         # By default, the client retries each call of a dead server for ten minutes.
         spark.client.set_retry_policies([DefaultPolicy(max_retries=CONNECT_RETRIES)])
         with spark.gatekeeper.trusting():
+            problem = None if creds.embedded else client_problem(spark.version, pyspark.__version__)
+            if problem:
+                spark.stop()
+                raise DbtRuntimeError(f"{problem} The model was not run.")
             for key, value in settings.items():
                 try:
                     spark.conf.set(key, value)

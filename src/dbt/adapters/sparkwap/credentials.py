@@ -155,6 +155,10 @@ class SparkWapCredentials(SparkCredentials):
 
     def catalog_settings(self, project_root: str) -> Mapping[str, str]:
         """Return PyIceberg's properties of the lake's catalog."""
-        if self.embedded:
-            return catalog_properties(self.server_config(project_root))
-        return {str(k): str(v) for k, v in self.catalog.items()}
+        own = (
+            catalog_properties(self.server_config(project_root))
+            if self.embedded
+            else {str(k): str(v) for k, v in self.catalog.items()}
+        )
+        # A store under load refuses requests; PyArrow alone would send each one three times.
+        return {"s3.retry-strategy-impl": "sparkwap.catalog.private.S3Retries", **own}

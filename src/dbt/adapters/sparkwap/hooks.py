@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +119,12 @@ class RunHooks:
             message = _not_closed(error, run.branch)
             if self._runs.alerts is not None:
                 self._runs.alerts.broke_down(message, list(unfinished))
-            raise DbtRuntimeError(message) from error
+            logger.debug(traceback.format_exc())
+            # Later hooks must not run: nobody knows what was published. dbt shows the refusal of
+            # this hook's statement, also with --quiet.
+            self._runs.refusal = message
+            lines = summary.broke_down(run_id=run.run_id, branch=run.branch)
+            return {"lines": lines, "failed": True}
         finally:
             self._runs.leave(run)
         if closing.rebase is not None:
@@ -146,7 +152,7 @@ class RunHooks:
         if self._runs.alerts is not None:
             lines += self._runs.alerts.closed(closing, manifest, results)
         lines += [*self._maintained(run, closing), *self._swept(run)]
-        return {"lines": lines, "failed": self._fail(closing, results)}
+        return {"lines": lines, "failed": closing.failed and self._fail(results)}
 
     def _closed(
         self, run: Run, manifest: ProjectManifest, nodes: Sequence[NodeFact], results: Sequence[Any]
@@ -226,15 +232,14 @@ class RunHooks:
                 lambda: maintenance_rules(self._command.dbt_manifest()),
             )
 
-    def _fail(self, closing: RunEnd, results: Sequence[Any]) -> bool:
-        """Return whether dbt would end with success although the gate has refused something.
+    def _fail(self, results: Sequence[Any]) -> bool:
+        """Return whether dbt would end with success, and if so, make it fail.
 
         dbt treats an exception in an on-run-end hook as a keyboard interrupt. A failing statement
         of the hook is an ordinary error with exit code 1, so the hook sends a statement, which
         the guard refuses.
         """
-        failed = closing.refused is not None or closing.decision.failed
-        if not failed or run_results.dbt_failed(results):
+        if run_results.dbt_failed(results):
             return False
         self._runs.refusal = _REFUSAL
         return True

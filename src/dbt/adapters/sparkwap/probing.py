@@ -93,7 +93,11 @@ def look(profile: Any, project_dir: Path) -> LakeFacts:
     """Collect the facts about the server and the catalog of a profile (dbt's object)."""
     creds: SparkWapCredentials = profile.credentials
     connections = _connections(profile, project_dir)
-    facts = LakeFacts(embedded=creds.embedded, dbt=version("dbt-core"))
+    facts = LakeFacts(
+        embedded=creds.embedded,
+        dbt=version("dbt-core"),
+        connect_url=creds.embedded or bool(creds.connect_url),
+    )
     lake, facts = _look_at_catalog(creds, connections, str(project_dir), facts)
     run_id = str(uuid.uuid4())
     probe = IsolationCheck(_server(creds), run_id, creds.catalog_name)
@@ -136,7 +140,8 @@ def _look_at_catalog(
         lake.store.files.read(path)
         lake.store.files.delete(path)
     except Exception as error:
-        facts = replace(facts, warehouse_error=_words(error))
+        # The cause alone: the advice of a failed write is for builds.
+        facts = replace(facts, warehouse_error=_words(error.__cause__ or error))
     return lake, facts
 
 
@@ -180,13 +185,14 @@ def _look_at_gate(
         if head is not None:
             summary = lake.snapshot_summary(probe.table, head.snapshot_id)
             seen[0] = replace(seen[0], stamped=summary.get("wap_run") == settings[RUN_ID])
+        # While the probe's table is there: Connect has to see it.
         seen[0] = _look_at_connect(connections, probe, settings, seen[0])
 
     try:
         with closing(connections.open_sql(settings)) as session:
             found = run_probe(lake, probe, lambda sql: _rows(session, sql), also)
     except Exception as error:
-        found = f"the probe failed: {_words(error)}"
+        return replace(seen[0], probe_error=_words(error))
     return replace(seen[0], probe=found)
 
 
@@ -196,10 +202,8 @@ def _look_at_connect(
     settings: Mapping[str, str],
     facts: LakeFacts,
 ) -> LakeFacts:
-    creds = connections.credentials
-    if not creds.embedded and not creds.connect_url:
+    if not facts.connect_url:
         return facts
-    facts = replace(facts, connect_url=True)
     try:
         spark = connections.open_connect(settings)
         try:
@@ -258,7 +262,7 @@ def _rows(session: Any, sql: str) -> list[Any]:
     return list(cursor.fetchall() or [])
 
 
-def _words(error: Exception) -> str:
+def _words(error: BaseException) -> str:
     reply = getattr(error.args[0], "status", None) if error.args else None
     message = short_error(str(getattr(reply, "errorMessage", None) or error)).strip()
     return (message.splitlines() or [type(error).__name__])[0].rstrip(".")

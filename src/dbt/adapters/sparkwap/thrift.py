@@ -42,6 +42,22 @@ class TurnTaking:
                 self._client.CancelOperation(ttypes.TCancelOperationReq(request.operationHandle))
             return self._client.GetOperationStatus(request)
 
+    # Spark 3.5 describes a statement without a result by None, where PyHive expects a list.
+
+    def GetResultSetMetadata(self, request: Any) -> Any:  # noqa: N802 - a call of the protocol
+        with self._turn:
+            reply = self._client.GetResultSetMetadata(request)
+        if reply.schema is not None:
+            reply.schema.columns = reply.schema.columns or []
+        return reply
+
+    def FetchResults(self, request: Any) -> Any:  # noqa: N802 - a call of the protocol
+        with self._turn:
+            reply = self._client.FetchResults(request)
+        if reply.results is not None:
+            reply.results.columns = reply.results.columns or []
+        return reply
+
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._client, name)
 
