@@ -7,12 +7,13 @@ import gzip
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,7 @@ def plain_location(location: str) -> str:
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file of an object store: its location, size in bytes, and time of the last change."""
+    """A file of the lake: its location, size in bytes, and time of the last change if known."""
 
     path: str
     size: int
@@ -194,10 +195,18 @@ class WarehouseFiles:
         return True
 
     def listing(self, folder: str) -> list[StoredFile]:
-        """Return the files of an object store below a folder.
+        """Return all files below a folder, hidden files included; none if there is no folder.
 
-        Folders without files are listed as the objects that stand for them, ``<folder>/``.
+        A folder below it without files is listed as ``<folder>/``, because its name may be a
+        value. Links to folders are not followed.
+
+        Raises:
+            OSError: A folder cannot be read.
         """
+        path = local_path(folder)
+        return list(_walk(path)) if path is not None else self._objects(folder)
+
+    def _objects(self, folder: str) -> list[StoredFile]:
         from pyarrow.fs import FileSelector, FileType
 
         system, inner = self._system(folder)
@@ -216,7 +225,10 @@ class WarehouseFiles:
         from pyiceberg.io.pyarrow import PyArrowFileIO
 
         scheme, netloc, inner = PyArrowFileIO.parse_location(location)
-        return PyArrowFileIO(self._properties).fs_by_scheme(scheme, netloc), inner.rstrip("/")
+        io = self.io(location)
+        # Another FileIO has no listing; PyArrow's reads the same properties.
+        arrow = io if isinstance(io, PyArrowFileIO) else PyArrowFileIO(self._properties)
+        return arrow.fs_by_scheme(scheme, netloc), inner.rstrip("/")
 
     def io(self, location: str) -> FileIO:
         """Return PyIceberg's file access for the scheme of ``location``."""
@@ -229,8 +241,43 @@ class WarehouseFiles:
             return self._ios[scheme]
 
 
+def _walk(path: Path) -> Iterator[StoredFile]:
+    """Yield the files below a local folder, and folders without files; of a file, the file.
+
+    Raises:
+        OSError: A folder cannot be read, so files in it are not known.
+    """
+
+    def failed(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    if path.is_file():
+        yield _stored(path.stat(), str(path))
+        return
+    used: set[str] = set()
+    folders: dict[str, None] = {}
+    for root, inner, names in os.walk(path, onerror=failed, followlinks=False):
+        folders.update((os.path.join(root, name), None) for name in inner)  # noqa: PTH118
+        for file in (os.path.join(root, name) for name in names):  # noqa: PTH118
+            try:
+                found = os.stat(file)  # noqa: PTH116
+            except FileNotFoundError:
+                continue
+            if stat.S_ISREG(found.st_mode):
+                used.update(_above(file))
+                yield _stored(found, file)
+    for folder in folders:
+        if folder not in used:
+            yield StoredFile(f"{folder}/", 0, None)
+
+
+def _stored(found: os.stat_result, path: str) -> StoredFile:
+    return StoredFile(path, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
+
 def _above(path: str) -> Iterator[str]:
-    """Yield the folders above a path in an object store."""
+    """Yield the folders above a path."""
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.io import FileIO
@@ -25,15 +26,7 @@ if TYPE_CHECKING:
 
 
 def files_of(lake: Lake, folder: str) -> list[str]:
-    """Return all files below a folder, hidden files included; none if there is no folder.
-
-    An empty folder of an object store is one of them, with a slash at its end.
-    """
-    path = local_path(folder)
-    if path is not None:
-        if path.is_file():
-            return [str(path)]
-        return [str(found) for found in path.rglob("*") if found.is_file()]
+    """Return the locations of all files below a folder; see `WarehouseFiles.listing`."""
     return [file.path for file in lake.store.files.listing(folder)]
 
 
@@ -142,6 +135,21 @@ def _delete_markers(lake: Lake, paths: Iterable[str]) -> None:
             folder = folder.rpartition("/")[0]
 
 
+def _above(path: str, warehouse: Path | None) -> Iterator[Path]:
+    """Yield the local folders of a table that may become empty, up to the table's own."""
+    local = local_path(path)
+    if local is None:
+        return
+    folders = [*([local] if path.endswith("/") else []), *local.parents]
+    if warehouse in folders:
+        folders = folders[: folders.index(warehouse)]
+    for number, folder in enumerate(folders):
+        if folder.name in ("data", "metadata"):
+            yield from folders[: number + 2]
+            return
+    yield from folders[:2]
+
+
 def delete_files(lake: Lake, paths: Collection[str]) -> None:
     """Delete files to which nothing refers, and the folders that become empty.
 
@@ -150,9 +158,8 @@ def delete_files(lake: Lake, paths: Collection[str]) -> None:
     """
     left = lake.store.delete(sorted(path for path in paths if not path.endswith("/")))
     _delete_markers(lake, paths)
-    folders = {
-        folder for path in paths if (local := local_path(path)) for folder in local.parents[:2]
-    }
+    warehouse = local_path(lake.warehouse)
+    folders = {folder for path in paths for folder in _above(path, warehouse)}
     for folder in sorted(folders, key=lambda one: len(one.parts), reverse=True):
         lake.store.files.delete_empty(str(folder))
     if left:

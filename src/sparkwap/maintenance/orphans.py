@@ -188,19 +188,6 @@ def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document
 
 def listing(lake: Lake, folder: str) -> list[Listed]:
     """Return all files below a folder, with size and time; links are not followed."""
-    path = local_path(folder)
-    if path is not None:
-        found = []
-        for root, _, names in os.walk(path, followlinks=False):
-            for name in names:
-                file = os.path.join(root, name)  # noqa: PTH118
-                try:
-                    stat = os.lstat(file)
-                except FileNotFoundError:
-                    continue
-                modified = datetime.fromtimestamp(stat.st_mtime, UTC)
-                found.append(Listed(file, stat.st_size, modified))
-        return found
     return [
         # A file without a time counts as new, so it is not deleted.
         Listed(file.path, file.size, file.modified or datetime.max.replace(tzinfo=UTC))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow.fs import AwsStandardS3RetryStrategy
 
+from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from sparkwap.catalog.files import WarehouseFiles, plain_location
-from sparkwap.publish.lake import Lake
 
 
 @pytest.mark.parametrize(
@@ -40,9 +43,48 @@ def test_the_schemes_of_s3_are_one_place(location: str) -> None:
     assert plain_location(location) == "s3://b/lake"
 
 
-def test_a_lake_sends_requests_to_s3_again(tmp_path: Path) -> None:
-    properties = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": "s3://b/lake"}
-    lake = Lake("lake", properties)
-    module, _, name = lake.properties["s3.retry-strategy-impl"].rpartition(".")
+def test_the_catalog_of_a_profile_sends_requests_to_s3_again() -> None:
+    credentials = SparkWapCredentials(
+        host="spark", method="thrift", schema="x", catalog={"uri": "sqlite:///c.db"}
+    )
+    settings = credentials.catalog_settings(".")
+    module, _, name = settings["s3.retry-strategy-impl"].rpartition(".")
     assert isinstance(getattr(import_module(module), name)(), AwsStandardS3RetryStrategy)
-    lake.close()
+
+
+def test_the_listing_of_a_local_folder(tmp_path: Path) -> None:
+    for name in ("t/data/email=a/day=1/.x.crc", "t/metadata/m.json"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("12")
+    (tmp_path / "t/data/email=b/day=1").mkdir(parents=True)
+    (tmp_path / "t/data/email=c").mkdir()
+    (tmp_path / "t/data/email=c/gone").symlink_to(tmp_path / "no")
+    os.mkfifo(tmp_path / "t/data/email=c/pipe")
+    (tmp_path / "t/out").symlink_to("/")
+    files = WarehouseFiles({})
+    found = {file.path.removeprefix(f"{tmp_path}/"): file for file in files.listing(str(tmp_path))}
+    there = {"t/data/email=a/day=1/.x.crc", "t/metadata/m.json"}
+    # A link and a pipe are no files, whose folders have names nevertheless.
+    assert set(found) - there == {
+        *("t/data/email=b/", "t/data/email=b/day=1/", "t/data/email=c/", "t/out/")
+    }
+    assert all(found[name].size == 2 and found[name].modified for name in there)
+    (one,) = files.listing(f"file://{tmp_path}/t/metadata/m.json")
+    assert one.path == f"{tmp_path}/t/metadata/m.json"
+    assert files.listing(str(tmp_path / "none")) == []
+
+
+def test_a_folder_that_cannot_be_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bad").mkdir()
+    scandir = os.scandir
+
+    def broken(path: str) -> Any:
+        if str(path).endswith("bad"):
+            raise OSError(errno.EIO, "no answer")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", broken)
+    with pytest.raises(OSError, match="no answer"):
+        WarehouseFiles({}).listing(str(tmp_path))

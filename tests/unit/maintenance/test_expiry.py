@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
+from helpers.bench import Bench
 from helpers.people import PEOPLE, files, lake_of_people
 
 from sparkwap.catalog import avro
@@ -164,3 +165,18 @@ def test_the_catalog_does_not_name_the_former_metadata_file(lake: Lake, tmp_path
             "select previous_metadata_location from iceberg_tables where table_name = 'people'"
         ).fetchall()
     assert rows == [(None,)]
+
+
+def test_no_folder_named_by_a_value_stays(bench: Bench) -> None:
+    table = Path(bench.lake.warehouse.removeprefix("file://"), "s/t")
+    gone, kept = (table / f"data/email={who}/day=1/hour=2" for who in ("a", "b"))
+    for folder in (gone, kept):
+        folder.mkdir(parents=True)
+        (folder / "x.parquet").touch()
+    kept.joinpath("x.parquet").unlink()
+    deep = table / "data/email=c/x/y/f.parquet"
+    deep.parent.mkdir(parents=True)
+    deep.touch()
+    doomed = [str(gone / "x.parquet"), f"{kept}/", str(deep)]
+    file_references.delete_files(bench.lake, doomed)
+    assert not table.exists() and table.parent.exists()
