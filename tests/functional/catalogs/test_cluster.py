@@ -24,6 +24,8 @@ from helpers.people import ANNA, BO, FORMER, SHOP, holding
 from helpers.project import Outcome, Project
 from helpers.s3 import Faults
 
+from sparkwap.cli import main
+
 pytestmark = pytest.mark.timeout(900)
 
 FILES = {
@@ -65,6 +67,7 @@ FILES = {
     """,
 }
 SUM = sum(range(1000))
+MOST_REQUESTS = {"build": 400, "audit": 340, "publish": 340}
 
 
 @pytest.fixture(scope="module")
@@ -126,14 +129,23 @@ def test_the_gate_on_a_cluster(shop: Shop) -> None:
     assert shop.sees(2)
 
 
-def test_requests_of_a_build_and_of_a_publish(shop: Shop) -> None:
-    """The audits and the publish of four tables, with Spark's own requests."""
-    shop.build(2, "run").succeeded()
-    shop.cluster.store.requests()
-    shop.build(2, "test").succeeded()
-    asked = shop.cluster.store.requests()
-    assert "503" not in asked
-    assert sum(asked.values()) < 400, asked
+def test_requests_to_the_store(shop: Shop) -> None:
+    """Those of dbt's machine and of Spark, for four tables with five tests."""
+    asked = {}
+    held = shop.build(2, "run").succeeded()
+    for name, call in {
+        "build": lambda: shop.build(3, "run"),
+        "audit": lambda: shop.build(3, "test", wap_publish="never"),
+        "publish": lambda: shop.project.operation("wap_publish", branch=held.branch),
+    }.items():
+        shop.cluster.store.requests()
+        call().succeeded()
+        counted = shop.cluster.store.requests()
+        assert "503" not in counted
+        asked[name] = sum(counted.values())
+    print(asked)
+    assert shop.sees(3)
+    assert all(asked[name] <= most for name, most in MOST_REQUESTS.items()), asked
 
 
 def breaking(
@@ -251,11 +263,27 @@ def test_a_store_under_load(shop: Shop, faults: Faults) -> None:
     assert shop.sees(2)
 
 
+def test_doctor_where_the_store_refuses_everything(
+    shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shop.project.folder)
+    shop.cluster.store.faults(Faults(every=1))
+    code = main(["doctor"])
+    shop.cluster.store.faults(Faults())
+    told = capsys.readouterr().out
+    assert code == 1
+    assert "cannot be read and written from this machine" in told
+    assert "could not be found out whether writes stay on their audit branch" in told
+    assert "Connect endpoint" not in told and "`catalog_name`" not in told
+    assert main(["doctor"]) == 0, capsys.readouterr().out
+
+
 def test_a_store_that_refuses_everything(shop: Shop) -> None:
     breaking(shop, "loaded", "NodeStart", lambda: shop.cluster.store.faults(Faults(every=1)))
     ended = shop.build(2).failed()
     shop.cluster.store.faults(Faults())
     assert shop.sees(1), ended.text
+    assert "keyboard" not in ended.text
     shop.project.listeners.clear()
     shop.build(2, "retry").succeeded()
     assert shop.sees(2)
