@@ -156,7 +156,6 @@ def audited(
         project.operation("wap_discard", branch=BRANCH).succeeded()
 
 
-@pytest.mark.smoke
 def test_no_output_shows_a_value_that_a_mark_hides(audited: Audited) -> None:
     shown = dict(audited.outputs())
     for name, text in shown.items():

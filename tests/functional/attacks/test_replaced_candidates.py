@@ -118,8 +118,14 @@ CHAIN = {
 }
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("way", ["run run test", "run test build", "run test build lineage"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "run run test",
+        "run test build",
+        pytest.param("run test build lineage", marks=pytest.mark.smoke),
+    ],
+)
 def test_a_child_of_a_superseded_candidate(
     make_project: MakeProject, reader: Reader, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:

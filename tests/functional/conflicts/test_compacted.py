@@ -72,7 +72,6 @@ def operations(reader: Reader, project: Project, table: str) -> list[str]:
     return [one["summary"]["operation"] for one in (by_id[last["parent-snapshot-id"]], last)]
 
 
-@pytest.mark.smoke
 def test_a_change_beside_compacted_files_is_published_as_it_was_audited(
     project: Project, reader: Reader, spark: SparkReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,6 @@ Log = Any
 MINUTES = 5 * 60
 
 
-@pytest.mark.smoke
 def test_two_builds_at_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     before, builds = log.entries(), []
     for n in (10, 20):

@@ -121,7 +121,6 @@ def test_the_wheel_carries_adapter_and_macros(foreign: Foreign) -> None:
     assert int(macros) == len(list((ROOT / "macros").rglob("*.sql")))
 
 
-@pytest.mark.smoke
 def test_foreign_project_is_gated(foreign: Foreign, reader: Reader) -> None:
     first = foreign.dbt("build")
     assert first.returncode == 0, first.stdout

@@ -100,8 +100,8 @@ class TestWarningsAndMissingTests:
         assert shop.new() == set()
 
 
-@pytest.mark.smoke
 class TestRunThenTest:
+    @pytest.mark.smoke
     def test_run_holds_and_test_audits_and_publishes(self, shop: Any) -> None:
         held = shop.dbt("run").succeeded()
         assert shop.new() == set()
@@ -114,6 +114,7 @@ class TestRunThenTest:
         assert {v for v, _ in done.verdicts.values()} == {"published"}
         assert shop.new() == ALL
 
+    @pytest.mark.smoke
     def test_run_publishes_a_table_without_tests_with_a_notice(self, shop: Any) -> None:
         done = shop.dbt("run", "--select", "notes").succeeded()
         assert done.verdicts[f"{shop.project.schema}.notes"] == ("published", "no tests")
@@ -160,7 +161,6 @@ class TestSelection:
         assert shop.look()["totals"].values("total") == [12 * shop.v]
 
 
-@pytest.mark.smoke
 class TestRetry:
     def test_two_retries_go_on_with_the_branch_of_the_failed_run(self, shop: Any) -> None:
         shop.project.write({"models/orders.sql": BAD_ORDERS})
@@ -181,6 +181,7 @@ class TestRetry:
         assert shop.new() == ALL
         assert shop.look()["totals"].values("total") == [12 * shop.v]
 
+    @pytest.mark.smoke
     def test_rejected_by_test_is_built_again_as_the_summary_says(self, shop: Any) -> None:
         shop.project.write({"models/orders.sql": BAD_ORDERS})
         held = shop.dbt("run").succeeded()
@@ -206,6 +207,7 @@ class TestRetry:
         assert shop.dbt("test").succeeded().branch == failed.branch
         assert shop.new() == ALL
 
+    @pytest.mark.smoke
     def test_failed_batch_goes_on_with_those_that_did_not_fail(self, shop: Any) -> None:
         year = date.today().year
         model = """
@@ -355,7 +357,6 @@ class TestReading:
         assert shop.new() == set()
 
 
-@pytest.mark.smoke
 class TestVanishedTests:
     """dbt drops a test with a misspelled ref with a warning; the gate misses it."""
 
@@ -378,6 +379,7 @@ class TestVanishedTests:
         )
         assert "customers" not in shop.new()
 
+    @pytest.mark.smoke
     def test_singular(self, shop: Any) -> None:
         both = "select o.id from {{ ref('ordrs') }} o join {{ ref('customers') }} c using (id)"
         shop.project.write({"tests/no_orders.sql": both})
@@ -386,6 +388,7 @@ class TestVanishedTests:
         assert "test no_orders ended in an error (dbt dropped it" in done.reason("customers")
         assert shop.new() == set()
 
+    @pytest.mark.smoke
     def test_tests_of_what_is_not_there_or_disabled_reject_nothing(self, shop: Any) -> None:
         leftover = """
             models:
@@ -421,8 +424,8 @@ class TestVanishedTests:
         assert shop.dbt("build").succeeded().verdict("customers") == "published"
 
 
-@pytest.mark.smoke
 class TestOtherWriters:
+    @pytest.mark.smoke
     def test_two_runs_at_once_publish_both(self, shop: Any) -> None:
         target = ("--target-path", "target/second")
         first = shop.project.start("build", "--select", "customers")
@@ -430,6 +433,7 @@ class TestOtherWriters:
         assert (first.wait(), second.wait()) == (0, 0)
         assert shop.new() == {"customers", "notes"}
 
+    @pytest.mark.smoke
     def test_moved_main_is_refused_and_left_as_the_other_writer_left_it(self, shop: Any) -> None:
         held = shop.dbt("run").succeeded()
         table = shop.reader.catalog.load_table((shop.project.schema, "orders"))
@@ -449,6 +453,7 @@ class TestOtherWriters:
         assert {v for v, _ in again.verdicts.values()} == {"published"}
         assert shop.look()["orders"].values("id") == [1, 2, 3]
 
+    @pytest.mark.smoke
     def test_moved_branch_is_rejected(self, shop: Any) -> None:
         held = shop.dbt("run").succeeded()
         table = shop.reader.catalog.load_table((shop.project.schema, "orders"))

@@ -6,7 +6,6 @@ import json
 import re
 from typing import Any
 
-import pytest
 from helpers.lake import Reader
 from helpers.project import MakeProject
 
@@ -22,7 +21,6 @@ def known(**config: Any) -> str:
     return json.dumps({"models": [{"name": "orders", "columns": columns}]})
 
 
-@pytest.mark.smoke
 def test_rules_and_acceptances_of_one_target_are_none_of_another(
     make_project: MakeProject, reader: Reader
 ) -> None:

@@ -172,7 +172,6 @@ class TestLaxRules:
         assert shop.new() == set()
 
 
-@pytest.mark.smoke
 class TestOtherHands:
     def test_property_taken_off_between_build_and_test(self, shop: Any) -> None:
         shop.dbt("run", "--select", "customers").succeeded()
@@ -186,6 +185,7 @@ class TestOtherHands:
         shop.dbt("build", "--select", "customers").succeeded()
         assert shop.new() == {"customers"}
 
+    @pytest.mark.smoke
     def test_table_dropped_and_made_again(self, shop: Any) -> None:
         shop.dbt("run", "--select", "customers").succeeded()
         catalog, name = shop.reader.catalog, (shop.project.schema, "customers")

@@ -56,7 +56,6 @@ def rows(project: Project, reader: Reader, name: str) -> list[dict[str, object]]
     return list(reader.table(project.schema, name).rows)
 
 
-@pytest.mark.smoke
 def test_a_source_of_two_formats_is_built(project: Project, reader: Reader) -> None:
     items = {r["item_id"]: r for r in rows(project, reader, "stg_parts__items")}
     assert {k: (r["name"], str(r["unit_price"])) for k, r in items.items()} == {
