@@ -77,7 +77,7 @@ def test_what_a_user_has_made_stays(
         one.seen() for one in seen.values()
     }
     assert not any(schema.endswith(f"__{name}") for (schema,) in reader.catalog.list_namespaces())
-    spark.rows(f"alter table {place} drop {kind} {name}")
+    spark.run(f"alter table {place} drop {kind} {name}")
 
 
 def test_a_branch_that_a_run_has_made_is_its_own_again(project: Project, reader: Reader) -> None:
