@@ -41,8 +41,6 @@ class SparkServer:
         folder: logs, configuration and scratch files.
         java: the Java runtime.
         jars: what its class path has beside Spark's own jars.
-        home: Spark's folder.
-        python: the interpreter of Python functions.
         master: the address of the master.
         host: the host of both endpoints. Only for this name, PySpark sends a token without TLS.
         token: the bearer token of Connect; empty where the version of Spark knows none.
@@ -55,8 +53,6 @@ class SparkServer:
     folder: Path
     java: Java
     jars: list[Path] = field(default_factory=list)
-    home: Path = SPARK_HOME
-    python: str = sys.executable
     master: str = "local[2]"
     host: str = "localhost"
     token: str = field(default="", repr=False)
@@ -140,7 +136,7 @@ class SparkServer:
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
             "spark.ui.enabled": "false",
-            "spark.pyspark.python": self.python,
+            "spark.pyspark.python": sys.executable,
             "spark.scheduler.mode": "FAIR",
             "spark.sql.shuffle.partitions": "4",
             "spark.sql.session.timeZone": "UTC",
@@ -189,13 +185,13 @@ class SparkServer:
         return self.folder / "conf/log4j2.properties"
 
     def _launch(self, name: str, main: str, *arguments: str, memory: str = "256m") -> None:
-        class_path = [*self.jars, self.folder / "conf", f"{self.home}/jars/*"]
+        class_path = [*self.jars, self.folder / "conf", f"{SPARK_HOME}/jars/*"]
         command = [str(self.java.path), f"-Xmx{memory}", *MODULE_OPTIONS]
         command += [f"-Dlog4j2.configurationFile={self._log4j}", "-cp"]
         command += [":".join(map(str, class_path)), main, *arguments]
         environment = {
             **os.environ,
-            "SPARK_HOME": str(self.home),
+            "SPARK_HOME": str(SPARK_HOME),
             "JAVA_HOME": str(self.java.path.parent.parent),
             # A worker's executors look for it in a build of Spark, which the wheel is not.
             "SPARK_SCALA_VERSION": "2.13",

@@ -31,7 +31,6 @@ from dbt.adapters.sparkwap.thrift import ThriftSession
 from sparkwap import server
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.redaction import redact
-from sparkwap.gate.doctor import client_problem
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
@@ -213,6 +212,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
             from pyspark.sql.connect.client.retries import DefaultPolicy
 
             from dbt.adapters.sparkwap.connect import GuardedSession
+            from sparkwap.gate.doctor import client_problem
         except ImportError as error:
             raise DbtRuntimeError(
                 "Python models need the Spark Connect client of Spark 4.0 or later, which is not "
