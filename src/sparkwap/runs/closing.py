@@ -83,12 +83,13 @@ class Closer:
         started = datetime.now(UTC)
         plan = self._plan(facts, decision)
         refused: str | None = None
+        publish_id: str | None = None
         refusals: dict[str, tuple[Difference, ...]] = {}
         again: rebase.Rebase | rebase.GiveUp = rebase.GiveUp()
         picked: set[str] = set()
         for tries_left in reversed(range(_TRIES if plan.candidates else 0)):
             try:
-                self._publish(plan)
+                publish_id = self._publish(plan)
                 self._tell_picked(picked)
                 break
             except (CommitUnknown, PublishTorn, PublishUnverified):
@@ -127,6 +128,9 @@ class Closer:
             caught=facts.caught,
             continued=facts.continued,
             code_hash=plan.code_hash,
+            publish_id=publish_id,
+            tests=facts.expected,
+            results=facts.results,
         )
 
     def _plan(self, facts: ClosingFacts, decision: Decision) -> ClosingPlan:
@@ -168,7 +172,8 @@ class Closer:
                 "the compacted files",
             )
 
-    def _publish(self, plan: ClosingPlan) -> None:
+    def _publish(self, plan: ClosingPlan) -> str:
+        """Publish, and return the id of the publish."""
         settings = self.invocation.settings
         days = settings.tag_retention_days
         receipt = self.lake.publishing.publish(
@@ -183,6 +188,7 @@ class Closer:
             manifest_hash=plan.code_hash,
         )
         self._tell_moved(receipt.moved_reads, plan.reads)
+        return receipt.publish_id
 
     def _all_reads(self, facts: ClosingFacts, decision: Decision) -> dict[Read, set[str]]:
         """Return each table read from ``main`` -> the published nodes that it was read for."""

@@ -198,7 +198,7 @@ class Gathering:
         # dbt does not run disabled tests; those of disabled tables do not concern what was built.
         disabled = [TestSeen(t.test_id, "disabled", None, None) for t in read if t.disabled]
         fresh = self._results(tests, [*seen, *disabled], tokens, by_name)
-        results = [*fresh, *map(_result_of, earlier.tests)]
+        results = [*fresh, *map(result_of, earlier.tests)]
         expected = self._expected(read, results)
         if settings.warnings != "publish":
             lost = self.rules.gone(ids_of_nodes, ids) if varied else []
@@ -329,7 +329,7 @@ def _reads(test: TestFact | None) -> frozenset[str]:
     return test.reads if test is not None else frozenset()
 
 
-def _result_of(row: Mapping[str, Any]) -> TestResult:
+def result_of(row: Mapping[str, Any]) -> TestResult:
     """Return a test result from the ledger's row of an earlier run on the branch."""
     return TestResult(
         row["test_id"],

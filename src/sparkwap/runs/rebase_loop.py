@@ -20,6 +20,7 @@ from sparkwap.gate.facts import BuiltNode
 from sparkwap.gate.verdicts import Decision, RunOutcome, Verdict
 from sparkwap.ledger.records import token_of
 from sparkwap.runs import rebase
+from sparkwap.runs.gathering import result_of
 from sparkwap.runs.rebase import Rebase
 from sparkwap.runs.rows import run_row
 from sparkwap.runs.run import Run
@@ -71,7 +72,6 @@ def follow(
     tries = run.settings.rebuilds
     taken = (datetime.now(UTC) - run.invocation.started_at).total_seconds()
     limit = rebase.limit_seconds(run.settings.rebuild_timeout, taken)
-    publish_id = None
     while closing.rebase is not None:
         wait = wait_seconds(
             closing.tries + 1, draw(), run.settings.rebuild_wait, LONGEST_WAIT_SECONDS
@@ -86,14 +86,14 @@ def follow(
             rebuilt=_names(closing, closing.rebase.nodes),
             rebuilt_by=ended.run_id,
         )
-        closing, publish_id = _taken_over(run, tried, ended, tell)
+        closing = _taken_over(run, tried, ended, tell)
     outcome = "rejected" if closing.refused is not None else closing.decision.outcome
     row = run_row(
         run.invocation,
         outcome,
         closing.code_hash,
         message=closing.refused,
-        publish_id=publish_id,
+        publish_id=closing.publish_id,
         tries=closing.tries,
         waited_seconds=round(closing.waited, 3),
     )
@@ -119,10 +119,8 @@ def _rows_of(run: Run, ended: Ended) -> list[dict[str, Any]]:
     return run.lake.ledger.of_run("runs", ended.run_id) if ended.run_id else []
 
 
-def _taken_over(
-    run: Run, before: RunEnd, ended: Ended, tell: Callable[[str], None]
-) -> tuple[RunEnd, str | None]:
-    """Return the run's end with the result of the build, and the id of its publish."""
+def _taken_over(run: Run, before: RunEnd, ended: Ended, tell: Callable[[str], None]) -> RunEnd:
+    """Return the run's end with the result of the build."""
     ledger = run.lake.ledger
     if not _rows_of(run, ended):
         # It may have died during a sequential publish.
@@ -131,7 +129,7 @@ def _taken_over(
     runs = _rows_of(run, ended)
     if not runs:
         why = f"the build on the present main did not end properly: {ended.words}"
-        return replace(before, rebase=None, gave_up=why), None
+        return replace(before, rebase=None, gave_up=why)
     row = runs[-1]
     rows = ledger.of_run("nodes", str(ended.run_id))
     refused = row["message"]
@@ -153,7 +151,7 @@ def _taken_over(
         tried=before.tries,
         tries=run.settings.rebuilds,
     )
-    closing = replace(
+    return replace(
         before,
         decision=decision,
         nodes=nodes,
@@ -163,8 +161,9 @@ def _taken_over(
         refusals=refusals,
         rebase=plan if isinstance(plan, Rebase) else None,
         gave_up=plan.reason if isinstance(plan, rebase.GiveUp) else "",
+        publish_id=row["publish_id"],
+        results=(*map(result_of, ledger.of_run("tests", str(ended.run_id))), *before.results),
     )
-    return closing, row["publish_id"]
 
 
 def _node(row: Mapping[str, Any]) -> BuiltNode:

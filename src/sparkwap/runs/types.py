@@ -13,7 +13,7 @@ from sparkwap.audits.metrics import Measured
 from sparkwap.catalog import Difference, Identifier, LedgerRows
 from sparkwap.core import checkpoints, names
 from sparkwap.core.checkpoints import checkpoint
-from sparkwap.gate.facts import BuiltNode
+from sparkwap.gate.facts import AuditTest, BuiltNode, TestResult
 from sparkwap.gate.settings import GateSettings
 from sparkwap.gate.verdicts import Decision, nearest_upstream
 from sparkwap.runs.batches import Range
@@ -209,6 +209,9 @@ class RunEnd:
         caught: The changes of `main` by which the run has bypassed the gate.
         continued: Ids of the nodes that have added batches to those of earlier runs.
         code_hash: The hash of the project's code in the ledger; None if it is not stored.
+        publish_id: The id of the publish; None if there was none.
+        tests: The tests that had to pass.
+        results: The results of tests, those of this run before those of earlier runs.
     """
 
     decision: Decision
@@ -230,6 +233,9 @@ class RunEnd:
     caught: tuple[GateBypass, ...] = ()
     continued: frozenset[str] = frozenset()
     code_hash: str | None = None
+    publish_id: str | None = None
+    tests: tuple[AuditTest, ...] = ()
+    results: tuple[TestResult, ...] = ()
 
     @property
     def left(self) -> Literal["closed", "held", "rejected"]:

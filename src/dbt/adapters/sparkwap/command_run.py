@@ -15,14 +15,17 @@ from dbt.adapters.sparkwap.command import DbtCommand, as_dbt_error, tell
 from dbt.adapters.sparkwap.run_results import write_unfinished
 from dbt.adapters.sparkwap.sessions import base_settings, logger
 from sparkwap.catalog import Identifier, TableState, lease
-from sparkwap.core import checkpoints, names, steplog
+from sparkwap.core import checkpoints, command_end, names, steplog
 from sparkwap.core.checkpoints import checkpoint
+from sparkwap.core.command_end import CommandEnd
+from sparkwap.gate import results
 from sparkwap.runs import relation_overlay, state
 from sparkwap.runs.state import RESULTS, Continuation, LastRun, RetryRecord, run_of
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.alerting import RunAlerts
     from sparkwap.runs.run import Run
+    from sparkwap.runs.types import RunEnd
 
 
 class CommandRun:
@@ -259,6 +262,25 @@ class CommandRun:
             publish="replay" if run.replay else run.settings.publish,
             settings=self.command.environment,
         ).write(self.command.target_path, gone)
+
+    def write_results(self, run: Run, end: RunEnd | None, message: str | None = None) -> None:
+        """Write the results of the run for machines.
+
+        Args:
+            run: The run.
+            end: Its end; None while it has none.
+            message: The error, if the gate has not closed the run.
+
+        Raises:
+            DbtRuntimeError: The file cannot be written.
+        """
+        outcome = "failed" if end is None else results.outcome(end)
+        found = CommandEnd(outcome, results.run_results(run.invocation, end), message)
+        path = command_end.results_file(self.command.target_path)
+        try:
+            command_end.write(path, f"dbt {self.command.name}", found)
+        except OSError as error:
+            raise DbtRuntimeError(f"{path} cannot be written: {error.strerror}.") from error
 
     @property
     def selected(self) -> frozenset[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import available
@@ -65,6 +66,8 @@ class RunHooks:
         self._runs.record_unfinished()
         self._reuse.find(run)
         self._runs.opened_by_hook = True
+        # A run that is killed leaves these results, and no machine takes older ones for its own.
+        self._runs.write_results(run, None, UNFINISHED)
         checkpoint(checkpoints.RUN_OPENED, run_id=run.run_id, branch=run.branch)
         return run.branch
 
@@ -123,6 +126,8 @@ class RunHooks:
             # Later hooks must not run: nobody knows what was published. dbt shows the refusal of
             # this hook's statement, also with --quiet.
             self._runs.refusal = message
+            with suppress(DbtRuntimeError):  # The error of the gate is shown.
+                self._runs.write_results(run, None, message)
             lines = summary.broke_down(run_id=run.run_id, branch=run.branch)
             return {"lines": lines, "failed": True}
         finally:
@@ -133,6 +138,7 @@ class RunHooks:
         about = {"run_id": run.run_id, "branch": run.branch}
         checkpoint(checkpoints.RECORDING, **about)
         self._runs.record(run, closing.left)
+        unwritten = self._write_results(run, closing)
         checkpoint(checkpoints.RECORDED, **about)
         skipped = run_results.mark_rejected(results, closing.rejected(), manifest.tests())
         checkpoint(checkpoints.MARKED, **about)
@@ -142,7 +148,10 @@ class RunHooks:
         ]
         audited_again = run_results.audited_again(skipped)
         reused = self._reuse.line(run, results)
-        found = (run.left_nothing(), manifest.dropped(), audited_again, _shared(run, done), reused)
+        found = (
+            run.left_nothing(), manifest.dropped(), audited_again, _shared(run, done), reused,
+            unwritten,
+        )  # fmt: skip
         remarks += filter(None, found)
         columns = width()
         lines = summary.lines(closing, **about, remarks=remarks, width=columns, with_next=False)
@@ -153,6 +162,14 @@ class RunHooks:
             lines += self._runs.alerts.closed(closing, manifest, results)
         lines += [*self._maintained(run, closing), *self._swept(run)]
         return {"lines": lines, "failed": closing.failed and self._fail(results)}
+
+    def _write_results(self, run: Run, closing: RunEnd) -> str | None:
+        """Write the results; return the problem, because the run has ended already."""
+        try:
+            self._runs.write_results(run, closing)
+        except DbtRuntimeError as error:
+            return f"{error} A program that waits for it takes this run for failed."
+        return None
 
     def _closed(
         self, run: Run, manifest: ProjectManifest, nodes: Sequence[NodeFact], results: Sequence[Any]
@@ -256,6 +273,8 @@ class RunHooks:
             self._runs.record_unfinished()
         elif run is not None and self._runs.opened_by_hook:
             caught = [change.message for change in run.caught_on_main()]
+            with suppress(DbtRuntimeError):  # The results are those of an unfinished run already.
+                self._runs.write_results(run, None, "A hook failed before the gate decided.")
             tell(summary.not_closed(run_id=run.run_id, branch=run.branch, caught=caught))
             tell(next_to_tell(summary.next_of_not_closed(run.branch)))
 
@@ -264,6 +283,7 @@ class RunHooks:
             manifest = self._command.manifest
             closing = run.close_copies(manifest.tests(), manifest.known())
         self._runs.record(run, closing.left)
+        self._runs.write_results(run, closing)
         tell(summary.lines(closing, run_id=run.run_id, branch=run.branch, width=width()))
         if closing.refused:
             raise DbtRuntimeError(closing.refused)

@@ -20,6 +20,7 @@ from dbt.cli.flags import command_params
 from dbt.cli.types import Command
 from dbt.utils.utils import args_to_dict
 
+from sparkwap.core import command_end
 from sparkwap.runs.state import run_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ _LEFT_OUT = frozenset(
         "use_colors", "fail_fast", "deprecated_state", "profiles_dir_exists_false",
     }
 )  # fmt: skip
-_SCOPE_VARIABLES = frozenset({"DBT_RESOURCE_TYPES", "DBT_EXCLUDE_RESOURCE_TYPES"})
+_NOT_HANDED_ON = frozenset(
+    {"DBT_RESOURCE_TYPES", "DBT_EXCLUDE_RESOURCE_TYPES", command_end.VARIABLE}
+)
 # Linux limits the length of an argument; a longer selection builds the run's whole selection.
 _LONGEST_SELECTION = 100_000
 _WORDS = 300
@@ -105,7 +108,7 @@ def build(
     given = {**args_to_dict(config.args), "project_dir": str(config.project_root)}
     command = [*_DBT, *arguments(given, selected, folder)]
     environment = {
-        **{key: value for key, value in os.environ.items() if key not in _SCOPE_VARIABLES},
+        **{key: value for key, value in os.environ.items() if key not in _NOT_HANDED_ON},
         **settings,
         BRANCH_VARIABLE: branch,
         RUN_VARIABLE: run_id,

@@ -1,0 +1,149 @@
+"""The end of a command for machines: its outcome, its exit code, and a JSON document.
+
+The document is one line. Its schema is in docs/output.md; a change that is not an addition needs
+another ``SCHEMA_VERSION``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, Literal
+
+from sparkwap import __version__
+from sparkwap.core.redaction import redact
+
+SCHEMA_VERSION = 1
+
+Outcome = Literal[
+    "done", "published", "rejected", "unsafe", "usage", "held", "stopped", "failed", "interrupted"
+]
+"""``done``: the command did what it had to, and there was nothing to publish; ``published``: all
+tables are on main; ``rejected``: a test or a build failed, or the gate refused; ``unsafe``: doctor
+has found what breaks the gate's promises; ``usage``: an argument, a setting, the project or the
+profile is wrong, and nothing was done; ``held``: nothing failed, but tables wait on a branch;
+``stopped``: the server does not run; ``failed``: the command did not come to its end, such as
+without a server; ``interrupted``: by a signal."""
+
+EXIT_CODES: Mapping[Outcome, int] = {
+    "done": 0,
+    "published": 0,
+    "rejected": 1,
+    "unsafe": 1,
+    "usage": 2,
+    "held": 3,
+    "stopped": 3,
+    "failed": 4,
+    "interrupted": 130,
+}
+
+
+@dataclass(frozen=True)
+class CommandEnd:
+    """The end of a command.
+
+    Attributes:
+        outcome: The outcome, which has an exit code.
+        result: A dataclass with what the command has found or done; None for nothing.
+        message: The error; None if there is none.
+    """
+
+    outcome: Outcome = "done"
+    result: Any = None
+    message: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command."""
+        return EXIT_CODES[self.outcome]
+
+    def document(self, command: str) -> str:
+        """Return the JSON document, one line without secrets.
+
+        Args:
+            command: The command, such as ``pr audit`` or ``dbt build``.
+        """
+        found = {
+            "schema_version": SCHEMA_VERSION,
+            "sparkwap": __version__,
+            "command": command,
+            "outcome": self.outcome,
+            "exit_code": self.exit_code,
+            "message": self.message,
+            "result": self.result,
+        }
+        return json.dumps(plain(found), ensure_ascii=False)
+
+
+FILE_NAME = "sparkwap_results.json"
+"""The file in dbt's target folder with the document of the last dbt command."""
+
+VARIABLE = "SPARKWAP_RESULTS"
+"""The environment variable with another file for it."""
+
+
+def results_file(target: Path) -> Path:
+    """Return the file for the document of a dbt command.
+
+    Args:
+        target: dbt's target folder.
+    """
+    return Path(os.environ.get(VARIABLE) or target / FILE_NAME)
+
+
+def write(path: Path, command: str, end: CommandEnd) -> None:
+    """Write a document, readable by its owner only; never leaves half a file.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(scratch, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
+        file.write(end.document(command) + "\n")
+    scratch.replace(path)
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """Return a document; None if there is none."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def of_dbt(code: int, document: Mapping[str, Any] | None) -> Outcome:
+    """Return the outcome of a dbt command.
+
+    Args:
+        code: dbt's exit code.
+        document: The document of the gate; None if the command ended before it wrote one.
+    """
+    if document is None:
+        return "failed" if code else "done"
+    found: Outcome = next((o for o in EXIT_CODES if o == document["outcome"]), "failed")
+    if code and EXIT_CODES[found] in (0, EXIT_CODES["held"]):
+        return "rejected"  # of a node without a table, such as a test of a source
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON knows it: dataclasses as objects, times in ISO 8601, no secrets."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {redact(str(key)): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, set | frozenset):
+        return sorted(plain(one) for one in value)
+    if isinstance(value, date):  # and datetime
+        return value.isoformat()
+    if isinstance(value, str | Path):
+        return redact(str(value))
+    return value if isinstance(value, int | float | None) else redact(str(value))

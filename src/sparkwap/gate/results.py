@@ -1,0 +1,199 @@
+"""The results of a run for machines: the verdict of each table, and the tests that it rests on.
+
+People read the summary (`sparkwap.gate.summary`), which has the same content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from sparkwap.core.command_end import Outcome
+from sparkwap.gate import next_steps
+from sparkwap.gate.facts import AuditTest, TestResult
+from sparkwap.gate.verdicts import Outcome as TableOutcome
+
+NOT_RUN = "not run"
+"""The status of an expected test without a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """The verdict of a table or view.
+
+    Attributes:
+        table: ``schema.table``.
+        node_id: dbt's id of its node.
+        kind: ``model``, ``seed``, ``snapshot``, or ``failures`` for stored failures of a test.
+        outcome: ``published``, ``held`` or ``rejected``.
+        reasons: Why it is not published.
+        notices: Notices of its build, and about its publish.
+        tests_expected: Number of tests that its candidate must pass.
+        tests_passed: Number of those that it passed.
+        candidate: The snapshot id, or the metadata file of a new table or view; None if there is
+            none.
+    """
+
+    table: str
+    node_id: str
+    kind: str
+    outcome: TableOutcome
+    reasons: tuple[str, ...]
+    notices: tuple[str, ...]
+    tests_expected: int
+    tests_passed: int
+    candidate: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TestOutcome:
+    """A test of the run's tables.
+
+    Attributes:
+        test_id: dbt's id.
+        name: Its name.
+        status: ``pass``, ``warn``, ``fail``, ``error``, or why it did not run.
+        failures: Number of failing rows; None if not known.
+        tables: The tables of the run that it reads.
+    """
+
+    __test__ = False
+
+    test_id: str
+    name: str
+    status: str
+    failures: int | None
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """A command that continues, and its purpose."""
+
+    purpose: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunResults:
+    """The end of a run.
+
+    Attributes:
+        run_id: dbt's invocation id.
+        branch: The audit branch.
+        project: The project's name.
+        target: dbt's target.
+        started_at: The start of the command.
+        ended_at: The end of the run.
+        publish_id: The publish, for a rollback; None if nothing was published.
+        refused: The catalog's message, if it refused the publish.
+        tries: How often the run was built again because main had moved.
+        tables: The verdicts.
+        tests: The tests of these tables.
+        next: The commands that continue.
+    """
+
+    run_id: str
+    branch: str
+    project: str
+    target: str
+    started_at: datetime
+    ended_at: datetime
+    publish_id: str | None = None
+    refused: str | None = None
+    tries: int = 0
+    tables: tuple[TableResult, ...] = ()
+    tests: tuple[TestOutcome, ...] = ()
+    next: tuple[NextStep, ...] = ()
+
+
+class RunAbout(Protocol):
+    """The command of a run; see `sparkwap.runs.types.Invocation`."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def branch(self) -> str: ...
+    @property
+    def project(self) -> str: ...
+    @property
+    def target_name(self) -> str: ...
+    @property
+    def started_at(self) -> datetime: ...
+
+
+class EndedRun(next_steps.ClosedRun, Protocol):
+    """The end of a run with its tests; see `sparkwap.runs.types.RunEnd`."""
+
+    @property
+    def tests(self) -> Sequence[AuditTest]: ...
+    @property
+    def results(self) -> Sequence[TestResult]: ...
+    @property
+    def publish_id(self) -> str | None: ...
+    @property
+    def tries(self) -> int: ...
+    @property
+    def failed(self) -> bool: ...
+
+
+def run_results(about: RunAbout, end: EndedRun | None) -> RunResults:
+    """Return the results of a run; without an end, those of a run that the gate has not closed."""
+    common = (about.run_id, about.branch, about.project, about.target_name, about.started_at)
+    if end is None:
+        return RunResults(*common, datetime.now(UTC))
+    return RunResults(
+        *common,
+        datetime.now(UTC),
+        end.publish_id,
+        end.refused,
+        end.tries,
+        tuple(_table(row, end) for row in next_steps.node_outcomes(end)),
+        tuple(_tests(end)),
+        tuple(NextStep(*step) for step in next_steps.next_steps(end, about.branch)),
+    )
+
+
+def outcome(end: EndedRun) -> Outcome:
+    """Return the outcome of a run, which is that of its worst table."""
+    if end.failed:
+        return "rejected"
+    if not end.nodes:
+        return "done"
+    return "published" if end.published == len(end.nodes) else "held"
+
+
+def _table(row: next_steps.NodeOutcome, end: EndedRun) -> TableResult:
+    node, verdict = row.node, row.verdict
+    return TableResult(
+        node.name,
+        node.node_id,
+        node.kind,
+        row.outcome,
+        verdict.reasons,
+        (*verdict.notices, *end.notices.get(node.node_id, ())),
+        verdict.expected,
+        verdict.passed,
+        node.candidate,
+    )
+
+
+def _tests(end: EndedRun) -> list[TestOutcome]:
+    names = {node.node_id: node.name for node in end.nodes}
+    # Results of this run come before those of earlier runs on the branch.
+    results = {result.test_id: result for result in reversed(end.results)}
+    found = []
+    for test in end.tests:
+        result = results.get(test.test_id)
+        found.append(
+            TestOutcome(
+                test.test_id,
+                test.name,
+                result.status if result else NOT_RUN,
+                result.failures if result else None,
+                tuple(sorted(names[node_id] for node_id in test.nodes & names.keys())),
+            )
+        )
+    return sorted(found, key=lambda test: test.test_id)
