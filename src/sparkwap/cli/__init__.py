@@ -25,6 +25,7 @@ from sparkwap.cli.stream import register_stream
 from sparkwap.core.dbt_cli import add_dbt_options, call_of, say
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.redaction import redact
+from sparkwap.metrics.command import register_metrics
 from sparkwap.page.command import register_page
 from sparkwap.plan.command import register_plan
 from sparkwap.pr.commands import register_pr
@@ -108,6 +109,7 @@ def register_doctor(commands: Commands) -> None:
 COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_server,
     register_alerts,
+    register_metrics,
     register_build,
     register_doctor,
     register_page,
