@@ -60,5 +60,6 @@ def _require_client() -> None:
     if importlib.util.find_spec("prometheus_client") is None:
         raise ConfigError(
             "The metrics need the package prometheus-client, which is not installed. Nothing was "
-            "read or written. Install it: pip install 'dbt-sparkwap[metrics]'"
+            "read or written. Install it: pip install prometheus-client, or with sparkwap: "
+            "pip install 'dbt-sparkwap[metrics]'"
         )
