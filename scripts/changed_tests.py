@@ -54,6 +54,7 @@ AREAS: Mapping[str, tuple[str, ...]] = {
     "src/sparkwap/landing/": ("landing", "streams", "pipeline", "hostile", "replay"),
     "src/sparkwap/ledger/": ("ledger", "gate", "report"),
     "src/sparkwap/maintenance/": ("maintenance", "sweep", "erasure", "crashes"),
+    "src/sparkwap/metrics/": ("metrics",),
     "src/sparkwap/page/": ("page",),
     "src/sparkwap/plan/": ("plan",),
     "src/sparkwap/pr/": ("pr",),

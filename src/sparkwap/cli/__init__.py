@@ -29,6 +29,7 @@ from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import add_dbt_options, call_of, say
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.redaction import redact
+from sparkwap.metrics.command import register_metrics
 from sparkwap.page.command import register_page
 from sparkwap.plan.command import register_plan
 from sparkwap.pr.commands import register_pr
@@ -162,6 +163,7 @@ def register_doctor(commands: Commands) -> None:
 COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_server,
     register_alerts,
+    register_metrics,
     register_build,
     register_doctor,
     register_page,
