@@ -53,14 +53,14 @@ def end_of_run(
     make: Callable[[], Sequence[RunEvent]],
     *,
     connect: Callable[[], OpenLineageClient] | None = None,
-    seconds: float = _SECONDS,
+    seconds: float | None = None,
 ) -> list[str]:
     """Send the events of a run; returns the lines to print. Raises nothing.
 
     Args:
         make: Makes the events.
         connect: Makes the client; the default is that of the environment.
-        seconds: The time limit, to which 0.05 seconds are added for each event.
+        seconds: The time limit, to which 0.05 seconds are added for each event; None for 10.
     """
     try:
         events = make()
@@ -68,7 +68,7 @@ def end_of_run(
         return [_not_sent(_text(error))]
     sending = _Sending(events, connect or _client)
     thread = threading.Thread(target=sending.run, name="sparkwap-openlineage", daemon=True)
-    limit = seconds + _SECONDS_OF_AN_EVENT * len(events)
+    limit = (_SECONDS if seconds is None else seconds) + _SECONDS_OF_AN_EVENT * len(events)
     thread.start()
     thread.join(limit)
     sending.stopped.set()
