@@ -55,6 +55,7 @@ AREAS: Mapping[str, tuple[str, ...]] = {
     "src/sparkwap/ledger/": ("ledger", "gate", "report"),
     "src/sparkwap/lineage/": ("lineage",),
     "src/sparkwap/maintenance/": ("maintenance", "sweep", "erasure", "crashes"),
+    "src/sparkwap/metrics/": ("metrics",),
     "src/sparkwap/page/": ("page",),
     "src/sparkwap/plan/": ("plan",),
     "src/sparkwap/pr/": ("pr",),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sparkwap.alerts import events
 from sparkwap.alerts.model import Message
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of
 from sparkwap.core.errors import ConfigError
 from sparkwap.gate.alert_settings import AlertSettings
@@ -20,6 +22,22 @@ if TYPE_CHECKING:
     from sparkwap.core.dbt_cli import Commands
 
 _HOW = "See docs/alerts.md: vars of dbt_project.yml, wap_alerts, routes."
+
+
+@dataclass(frozen=True)
+class SentAlert:
+    """A message to a route: its events (``kind subject``), and why it was not sent, if so."""
+
+    route: str
+    events: tuple[str, ...]
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class AlertsSent:
+    """The messages that were sent, or tried; empty if there was nothing new."""
+
+    messages: tuple[SentAlert, ...]
 
 
 def register_alerts(commands: Commands) -> None:
@@ -84,7 +102,7 @@ def _settings(call: DbtCall) -> AlertSettings:
     return settings_of(raw, call.variables).alerts
 
 
-def _test(arguments: argparse.Namespace) -> int:
+def _test(arguments: argparse.Namespace) -> CommandEnd:
     from sparkwap.alerts.send import deliver
 
     call = call_of(arguments)
@@ -96,10 +114,23 @@ def _test(arguments: argparse.Namespace) -> int:
         tries=settings.tries,
     )
     print("\n".join(test_lines(done, settings)))
-    return 1 if any(sent.problem for sent in done) else 0
+    return _end(done)
 
 
-def _check(arguments: argparse.Namespace) -> int:
+def _end(done: Sequence[Delivery]) -> CommandEnd:
+    sent = tuple(
+        SentAlert(
+            one.message.route,
+            tuple(f"{event.kind} {event.subject}" for event in one.message.events),
+            one.problem or None,
+        )
+        for one in done
+    )
+    failed = any(one.problem for one in done)
+    return CommandEnd("failed" if failed else "done", AlertsSent(sent))
+
+
+def _check(arguments: argparse.Namespace) -> CommandEnd:
     call = call_of(arguments)
     settings = _settings(call)
     if not settings.routes:
@@ -107,12 +138,8 @@ def _check(arguments: argparse.Namespace) -> int:
     return check(call, settings)
 
 
-def check(call: DbtCall, settings: AlertSettings) -> int:
-    """Check the lake and send what is new.
-
-    Returns:
-        The exit code: 1 if a message could not be sent.
-    """
+def check(call: DbtCall, settings: AlertSettings) -> CommandEnd:
+    """Check the lake and send what is new."""
     # Imported here because they import PyArrow, which is slow.
     from sparkwap.alerts.look import everything
     from sparkwap.alerts.notify import lines_of, notify
@@ -122,7 +149,7 @@ def check(call: DbtCall, settings: AlertSettings) -> int:
     manifest, found = call.manifest(), call.lake()
     if found.open() is None:
         print("There is no lake yet, so there is nothing to check.")
-        return 0
+        return _end([])
     lake = Lake(found.name, dict(found.properties))
     try:
         news = everything(lake, settings, manifest, of_manifest(manifest), str(uuid.uuid4()))
@@ -130,4 +157,4 @@ def check(call: DbtCall, settings: AlertSettings) -> int:
     finally:
         lake.close()
     print("\n".join(lines_of(done)) or "There is nothing new.")
-    return 1 if any(sent.problem for sent in done) else 0
+    return _end(done)

@@ -21,6 +21,8 @@ class PublishRefused(PublishError):
         mismatches: The differences.
     """
 
+    outcome = "rejected"
+
     def __init__(self, mismatches: Sequence[Mismatch]) -> None:
         self.mismatches = tuple(mismatches)
         way_on = "build and audit it again, on main as it is now."
@@ -45,6 +47,8 @@ class RollbackRefused(PublishError):
     Attributes:
         mismatches: The differences.
     """
+
+    outcome = "rejected"
 
     def __init__(self, mismatches: Sequence[Mismatch]) -> None:
         self.mismatches = tuple(mismatches)

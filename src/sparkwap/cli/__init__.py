@@ -1,8 +1,8 @@
 """The command ``sparkwap``: a thin layer over the services.
 
 A function registers each command: it adds a parser to ``commands`` and sets its ``handler``, which
-takes the parsed arguments and returns the exit code. For a new command, add such a function to
-``COMMANDS``.
+takes the parsed arguments and returns a `CommandEnd`. For a new command, add such a function to
+``COMMANDS``, and its result to `sparkwap.cli.results`.
 """
 
 from __future__ import annotations
@@ -12,41 +12,95 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from sparkwap import __version__
 from sparkwap.alerts.command import register_alerts
 from sparkwap.cli.build import register_build
-from sparkwap.cli.operations import register_maintain, register_sweep
+from sparkwap.cli.operations import register_operations
 from sparkwap.cli.quarantine import register_quarantine
 from sparkwap.cli.source import register_source
 from sparkwap.cli.stream import register_stream
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import add_dbt_options, call_of, say
-from sparkwap.core.errors import SparkwapError
+from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.redaction import redact
+from sparkwap.metrics.command import register_metrics
 from sparkwap.page.command import register_page
 from sparkwap.plan.command import register_plan
 from sparkwap.pr.commands import register_pr
 from sparkwap.report.command import register_report
 
 if TYPE_CHECKING:
+    from sparkwap.core.command_end import Outcome
     from sparkwap.core.dbt_cli import Commands
+    from sparkwap.gate.doctor import Finding
 
-EXIT_ERROR = 1
-EXIT_NOT_RUNNING = 3  # the exit code of service scripts for `status`
+FORMATS = ("text", "json")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code; an error is printed on standard error."""
-    parsed = _parser().parse_args(arguments)
+    """Run a command and return its exit code.
+
+    Text for people is printed on standard output, errors on standard error. With ``--output json``,
+    standard output has the document of the command alone, and standard error all text.
+    """
+    given, out = list(sys.argv[1:] if arguments is None else arguments), sys.stdout
+    as_json = "--output=json" in given or ("--output", "json") in pairwise(given)
+    command = ""
+
+    def emit(end: CommandEnd) -> None:
+        if as_json:
+            print(end.document(command), file=out, flush=True)
+
     try:
-        return int(parsed.handler(parsed))
+        parsed = _parse(given)
+        command, as_json = parsed.command, parsed.output == "json"
+        parsed.emit = emit
+        with redirect_stdout(sys.stderr) if as_json else nullcontext():
+            end: CommandEnd = parsed.handler(parsed)
     except SparkwapError as error:
         print(f"sparkwap: {error}", file=sys.stderr)
-        return EXIT_ERROR
+        end = CommandEnd(error.outcome, message=str(error))
     except KeyboardInterrupt:
-        return 130
+        end = CommandEnd("interrupted")
+    except SystemExit as error:
+        if error.code:
+            emit(CommandEnd("usage", message="Wrong arguments; standard error has the message."))
+        raise
+    except Exception as error:
+        # A traceback is for us, the document and the exit code are for the caller.
+        emit(CommandEnd("failed", message=f"{type(error).__name__}: {error}"))
+        raise
+    emit(end)
+    return end.exit_code
+
+
+def _parse(given: Sequence[str]) -> argparse.Namespace:
+    parsed = _parser().parse_args(given)
+    if not hasattr(parsed, "output"):  # its arguments are those of dbt
+        own = argparse.ArgumentParser(
+            prog=f"sparkwap {parsed.command}", add_help=False, allow_abbrev=False
+        )
+        own.add_argument("--output", choices=FORMATS, default="text")
+        parsed.arguments = own.parse_known_args(parsed.arguments, parsed)[1]
+    return parsed
+
+
+def _finish(parser: argparse.ArgumentParser) -> None:
+    """Set the name of each command, and give it the option ``--output``."""
+    inner = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for name, one in ((name, one) for action in inner for name, one in action.choices.items()):
+        one.set_defaults(command=f"{parser.get_default('command') or ''} {name}".strip())
+        _finish(one)
+    if not inner and parser.prefix_chars == "-":
+        formats = parser.get_default("formats") or FORMATS
+        text = "text for people, or one line of JSON for programs (docs/output.md; default: text)"
+        parser.add_argument("--output", choices=formats, default="text", help=text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="command", required=True)
     for register in COMMANDS:
         register(commands)
+    _finish(parser)
     return parser
 
 
@@ -67,7 +122,7 @@ def register_server(commands: Commands) -> None:
     actions = server.add_subparsers(title="actions", metavar="action", required=True)
 
     def action(
-        name: str, handler: Callable[[argparse.Namespace], int], text: str
+        name: str, handler: Callable[[argparse.Namespace], CommandEnd], text: str
     ) -> argparse.ArgumentParser:
         parser = actions.add_parser(name, help=text, description=text)
         parser.add_argument(
@@ -108,6 +163,7 @@ def register_doctor(commands: Commands) -> None:
 COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_server,
     register_alerts,
+    register_metrics,
     register_build,
     register_doctor,
     register_page,
@@ -117,12 +173,53 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_report,
     register_source,
     register_stream,
-    register_sweep,
-    register_maintain,
+    register_operations,
 )
 
 
-def _start(arguments: argparse.Namespace) -> int:
+@dataclass(frozen=True)
+class ServerState:
+    """The embedded server of a lake: its process, its endpoints (``host:port``), and its use.
+
+    Attributes:
+        state: ``running``, ``starting`` or ``stopped``; if stopped, nothing else is known.
+        pid: Its process.
+        thrift: The endpoint of Thrift.
+        connect: The endpoint of Spark Connect.
+        uptime_seconds: Since its start.
+        memory_bytes: Of its process.
+        descriptors: Number of open files.
+        idle_seconds: Since the last client.
+        clients: The processes that use it.
+    """
+
+    state: str
+    pid: int | None = None
+    thrift: str | None = None
+    connect: str | None = None
+    uptime_seconds: float | None = None
+    memory_bytes: int | None = None
+    descriptors: int | None = None
+    idle_seconds: float | None = None
+    clients: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ServerLog:
+    """The server's log: the file, and its lines."""
+
+    file: Path
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DoctorReport:
+    """What the doctor has found about a server and its catalog."""
+
+    findings: tuple[Finding, ...]
+
+
+def _start(arguments: argparse.Namespace) -> CommandEnd:
     from sparkwap.server import ServerConfig, ensure
 
     config = ServerConfig(
@@ -139,20 +236,20 @@ def _start(arguments: argparse.Namespace) -> int:
     return _status(arguments)
 
 
-def _stop(arguments: argparse.Namespace) -> int:
+def _stop(arguments: argparse.Namespace) -> CommandEnd:
     from sparkwap.server import stop
 
     print("stopped" if stop(arguments.lake) else "not running")
-    return 0
+    return CommandEnd(result=ServerState("stopped"))
 
 
-def _status(arguments: argparse.Namespace) -> int:
+def _status(arguments: argparse.Namespace) -> CommandEnd:
     from sparkwap.server import status
 
     found = status(arguments.lake)
     if found is None:
         print("not running; the next dbt command starts it, or: sparkwap server start")
-        return EXIT_NOT_RUNNING
+        return CommandEnd("stopped", ServerState("stopped"))
     endpoint = found.endpoint
     rows = {
         "state": "running" if found.ready else "starting",
@@ -167,10 +264,14 @@ def _status(arguments: argparse.Namespace) -> int:
     }
     for name, value in rows.items():
         print(f"{name:<12} {value}")
-    return 0
+    state = ServerState(
+        rows["state"], endpoint.pid, rows["thrift"], rows["connect"], found.uptime, found.rss,
+        found.descriptors, found.idle, tuple(found.clients),
+    )  # fmt: skip
+    return CommandEnd(result=state)
 
 
-def _doctor(arguments: argparse.Namespace) -> int:
+def _doctor(arguments: argparse.Namespace) -> CommandEnd:
     from dbt.adapters.sparkwap.probing import look
     from sparkwap.gate import doctor
 
@@ -179,10 +280,11 @@ def _doctor(arguments: argparse.Namespace) -> int:
     findings = doctor.examine(facts)
     for line in doctor.lines(findings):
         print(line)
-    return 0 if doctor.safe(findings) else EXIT_ERROR
+    outcome: Outcome = "done" if doctor.safe(findings) else "unsafe"
+    return CommandEnd(outcome, DoctorReport(tuple(findings)))
 
 
-def _logs(arguments: argparse.Namespace) -> int:
+def _logs(arguments: argparse.Namespace) -> CommandEnd:
     from sparkwap.server import logs, status
 
     status(arguments.lake)  # registers a running server's token for `redact`
@@ -192,10 +294,15 @@ def _logs(arguments: argparse.Namespace) -> int:
             f"There is no log at {path}: the server of this lake was never started. "
             "Set another lake with --lake, or start the server: sparkwap server start"
         )
+    if arguments.output == "json":
+        if arguments.follow:
+            raise ConfigError("--follow has no JSON. Leave out one of the two options.")
+        lines = path.read_text(errors="replace").splitlines()
+        return CommandEnd(result=ServerLog(path, tuple(lines)))
     with path.open(errors="replace") as log:
         for text in _follow(log, path) if arguments.follow else log:
             print(redact(text), end="", flush=arguments.follow)
-    return 0
+    return CommandEnd()
 
 
 def _follow(log: TextIO, path: Path) -> Iterator[str]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +26,8 @@ from uuid import uuid4
 
 from sparkwap import landing
 from sparkwap.core import next_command
-from sparkwap.core.dbt_cli import DbtCall, LakePlace, add_dbt_command, parse_call, say
+from sparkwap.core.command_end import CommandEnd, Outcome
+from sparkwap.core.dbt_cli import DbtCall, DbtEnd, LakePlace, add_dbt_command, parse_call, say
 from sparkwap.core.errors import ConfigError
 from sparkwap.gate.settings import of_one_call
 from sparkwap.landing import LandingError, LandingFile
@@ -44,9 +45,12 @@ from sparkwap.plan import render
 from sparkwap.plan.command import plan_of, selection
 
 if TYPE_CHECKING:
+    import argparse
+
     from sparkwap.catalog import Identifier
     from sparkwap.catalog.model import TableState
     from sparkwap.core.dbt_cli import Commands
+    from sparkwap.gate.results import RunResults
     from sparkwap.ledger.records import LedgerPublish
 
 _DATES_SHOWN = 3
@@ -70,6 +74,40 @@ class Drop:
 
     def __str__(self) -> str:
         return str(self.load_date or "without a date")
+
+
+@dataclass(frozen=True)
+class Built:
+    """One gated dbt build of ``sparkwap build``.
+
+    Attributes:
+        outcome: Its outcome.
+        load_date: The load date of its drop; None for files without a date, and for a build without
+            unread files.
+        files: The names of the drop's files.
+        run: What the gate decided; None if dbt ended before.
+    """
+
+    outcome: Outcome
+    load_date: date | None
+    files: tuple[str, ...]
+    run: RunResults | None
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What ``sparkwap build`` has done.
+
+    Attributes:
+        builds: The builds, in their order; empty if there was nothing to build.
+        waiting: The load dates of the drops that were not built, because an earlier one was not
+            published.
+        faults: Files and topics that could not be read.
+    """
+
+    builds: tuple[Built, ...] = ()
+    waiting: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
 
 
 # ---------------------------------------------------------------- decisions
@@ -136,7 +174,7 @@ def _left(drop: Drop, published: Collection[str]) -> bool:
 
 
 def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
-    """Return the message for a drop that was not published."""
+    """Return the message for a drop that was not published; ``code`` is dbt's exit code."""
     how = f"dbt ended with code {code}" if code else "dbt succeeded, but the gate held it"
     files = "\n".join(f"    {file.path}" for file in drop.files)
     waiting = _dates(later)
@@ -299,12 +337,16 @@ def register_build(commands: Commands) -> None:
         "has the same code, nothing is built; with --again, or with an argument for dbt, "
         "everything is built again. With --stale, only the nodes are built that `sparkwap plan` "
         "shows as such.",
-        build,
+        _build,
     )
 
 
-def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -> int:
-    """Build all unread drops; return dbt's exit code of the first drop that was not published.
+def _build(parsed: argparse.Namespace) -> CommandEnd:
+    return build(parsed.arguments)
+
+
+def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -> CommandEnd:
+    """Build all unread drops, up to the first one that is not published.
 
     Args:
         arguments: the arguments of ``dbt build``; ``--again`` to build in any case, or
@@ -329,7 +371,7 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
         stale = plan_of(call, manifest)
         tell(render.text(stale)[0])
         if not stale.stale:
-            return 0
+            return CommandEnd(result=BuildResult())
         select = ["--select", *selection(stale, manifest)]
     models, lake = raw_models(manifest, call.project_dir), call.lake()
     if not models and (off := switched_off(manifest)):
@@ -367,9 +409,11 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
                 "no unread landing files, and the last publish is of today and has this code: "
                 f"nothing to build (to build anyway: sparkwap build {AGAIN})"
             )
-            return 0
+            return CommandEnd(result=BuildResult(faults=tuple(faults)))
         tell(f"no unread landing files; one build of the present data: {why}")
-        return call.run("build", *call.build, *select, **listing)
+        end = call.run("build", *call.build, *select, **listing)
+        return _ended([_built(end, None)], end.message, faults)
+    builds: list[Built] = []
     with TemporaryDirectory(prefix="sparkwap-") as folder:
         steps = Path(folder) / "next"
         for number, drop in enumerate(found, start=1):
@@ -379,10 +423,35 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
             # their next commands; so they are shown only where the build stops.
             later = {next_command.VARIABLE: str(steps)} if number < len(found) else {}
             steps.unlink(missing_ok=True)
-            code = call.run("build", *call.build, *select, **listing, **day, **later)
-            if code or _left(drop, known_files(lake, models, [file.name for file in drop.files])):
+            end = call.run("build", *call.build, *select, **listing, **day, **later)
+            built = _built(end, drop)
+            if end.code or _left(drop, known_files(lake, models, list(built.files))):
                 print(steps.read_text() if steps.exists() else "", end="", flush=True)
-                tell(stopped(drop, found[number:], code))
-                return code
-    tell(f"{_count(found, 'drop')} published, up to {found[-1]}")
-    return 0
+                tell(stopped(drop, found[number:], end.code))
+                if built.outcome in ("done", "published"):
+                    built = replace(built, outcome="held")
+                return _ended([*builds, built], end.message, faults, found[number:])
+            builds.append(built)
+    if builds[-1].outcome == "held":
+        tell(
+            f"{_count(found, 'drop')} read, up to {found[-1]}; the last build has left held tables"
+        )
+    else:
+        tell(f"{_count(found, 'drop')} published, up to {found[-1]}")
+    return _ended(builds, None, faults)
+
+
+def _built(end: DbtEnd, drop: Drop | None) -> Built:
+    files = tuple(file.name for file in drop.files) if drop else ()
+    return Built(end.outcome, drop.load_date if drop else None, files, end.result)
+
+
+def _ended(
+    builds: Sequence[Built],
+    message: str | None,
+    faults: Sequence[str],
+    waiting: Sequence[Drop] = (),
+) -> CommandEnd:
+    """Return the end of the command, which is that of its last build."""
+    result = BuildResult(tuple(builds), tuple(map(str, waiting)), tuple(faults))
+    return CommandEnd(builds[-1].outcome, result, message)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of, say
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.text import counted
@@ -20,9 +22,34 @@ from sparkwap.landing.raw_models import BadRow, RawModel, bad_rows, raw_models
 
 if TYPE_CHECKING:
     from sparkwap.core.dbt_cli import Commands
+    from sparkwap.gate.results import RunResults
 
 _SHOWN = 20
 _TEXT_SHOWN = 120
+
+
+@dataclass(frozen=True)
+class ModelRows:
+    """The rows of a raw model in quarantine."""
+
+    model: str
+    rows: tuple[BadRow, ...]
+
+
+@dataclass(frozen=True)
+class QuarantineList:
+    """The raw models that have rows in quarantine."""
+
+    models: tuple[ModelRows, ...]
+
+
+@dataclass(frozen=True)
+class QuarantineReplay:
+    """A replay: the number of rows in quarantine before and after it, and its run, if any."""
+
+    before: int
+    after: int
+    run: RunResults | None = None
 
 
 def register_quarantine(commands: Commands) -> None:
@@ -99,31 +126,32 @@ def _short(text: str) -> str:
 # ---------------------------------------------------------------- the commands
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def _list(arguments: argparse.Namespace) -> CommandEnd:
     call = call_of(arguments)
     models = chosen(raw_models(call.manifest(), call.project_dir), arguments.model)
     lake = call.lake()
-    found = [(model, bad_rows(lake, model)) for model in models]
-    print("\n".join(listing([(model, rows) for model, rows in found if rows])))
-    return 0
+    found = [(model, rows) for model in models if (rows := bad_rows(lake, model))]
+    print("\n".join(listing(found)))
+    listed = tuple(ModelRows(model.name, tuple(sorted(rows))) for model, rows in found)
+    return CommandEnd(result=QuarantineList(listed))
 
 
-def _replay(arguments: argparse.Namespace) -> int:
+def _replay(arguments: argparse.Namespace) -> CommandEnd:
     call = call_of(arguments)
     models = chosen(raw_models(call.manifest(), call.project_dir), arguments.model)
     return replay(call, models, say)
 
 
-def replay(call: DbtCall, models: Sequence[RawModel], tell: Callable[[str], None]) -> int:
-    """Read the quarantined rows of some models again; return dbt's exit code."""
+def replay(call: DbtCall, models: Sequence[RawModel], tell: Callable[[str], None]) -> CommandEnd:
+    """Read the quarantined rows of some models again."""
     lake = call.lake()
     waiting = {model.name: len(bad_rows(lake, model)) for model in models}
     names = [name for name, count in waiting.items() if count]
     if not names:
         tell("no row is in quarantine; nothing to do")
-        return 0
+        return CommandEnd(result=QuarantineReplay(0, 0))
     selected = [f"{name}+" for name in names]
-    code = call.run("build", "--select", *selected, **{REPLAY: "true"})
-    after = sum(len(bad_rows(lake, model)) for model in models)
-    tell(replay_summary(sum(waiting.values()), after, code))
-    return code
+    end = call.run("build", "--select", *selected, **{REPLAY: "true"})
+    before, after = sum(waiting.values()), sum(len(bad_rows(lake, model)) for model in models)
+    tell(replay_summary(before, after, end.code))
+    return CommandEnd(end.outcome, QuarantineReplay(before, after, end.result), end.message)

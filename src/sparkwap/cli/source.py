@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from sparkwap.cli.source_models import files
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import find_project
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing import KINDS
@@ -164,6 +165,23 @@ def _taken(project: Path) -> Iterable[tuple[str, str]]:
 # ---------------------------------------------------------------- the command
 
 
+@dataclass(frozen=True)
+class SourceAdded:
+    """A new source table.
+
+    Attributes:
+        written: The files.
+        assumed: What the command has guessed from the samples.
+        folder: The folder of its landing files.
+        build: The command that builds its models.
+    """
+
+    written: tuple[str, ...]
+    assumed: tuple[str, ...]
+    folder: str
+    build: str
+
+
 def add(
     samples: Sequence[Path],
     source: str,
@@ -171,8 +189,8 @@ def add(
     answers: SourceAnswers,
     project: Path,
     history: bool = False,
-) -> list[str]:
-    """Write the files of a new source table; return the lines to print.
+) -> SourceAdded:
+    """Write the files of a new source table.
 
     Raises:
         ConfigError: a file exists already, the folder is not a dbt project or has no landing
@@ -201,24 +219,30 @@ def add(
     name = f"{source}__{entity}"
     ends = [f"stg_{name}", f"quarantine_{name}"]
     ends += [stem for path in wanted if (stem := Path(path).stem).startswith(("snp_", "hst_"))]
+    command = f"dbt build --select {' '.join(f'+{end}' for end in ends)}"
+    return SourceAdded(tuple(wanted), tuple(found.assumed), f"{place.root}/{place.path}", command)
+
+
+def lines(added: SourceAdded, source: str, entity: str) -> list[str]:
+    """Return the lines to print."""
     return [
         "Wrote",
-        *(f"  {path}" for path in wanted),
+        *(f"  {path}" for path in added.written),
         "Assumed",
-        *(f"  {line}" for line in found.assumed),
+        *(f"  {line}" for line in added.assumed),
         "Next",
-        f"  check the entry      models/raw/{source}/_{name}__models.yml",
-        f"  deliver files        {place.root}/{place.path}/load_date=YYYY-MM-DD/",
-        f"  build the models     dbt build --select {' '.join(f'+{end}' for end in ends)}",
+        f"  check the entry      models/raw/{source}/_{source}__{entity}__models.yml",
+        f"  deliver files        {added.folder}/load_date=YYYY-MM-DD/",
+        f"  build the models     {added.build}",
     ]
 
 
-def _add(arguments: argparse.Namespace) -> int:
+def _add(arguments: argparse.Namespace) -> CommandEnd:
     key = tuple(k.strip() for k in arguments.key.split(",") if k.strip())
     answers = SourceAnswers(key, arguments.kind, arguments.operation, arguments.full)
-    lines = add(
+    added = add(
         arguments.sample, arguments.source, arguments.entity, answers,
         find_project(arguments.project_dir), arguments.history,
     )  # fmt: skip
-    print("\n".join(lines))
-    return 0
+    print("\n".join(lines(added, arguments.source, arguments.entity)))
+    return CommandEnd(result=added)

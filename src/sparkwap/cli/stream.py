@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import signal
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
 
 import psutil
 
 from sparkwap.cli.build import messages_listed, selects
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, LakePlace, add_dbt_command, parse_call, say
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import redact
@@ -19,10 +21,26 @@ from sparkwap.landing.raw_models import RawModel, position, raw_models, unread_t
 
 if TYPE_CHECKING:
     from sparkwap.core.dbt_cli import Commands
+    from sparkwap.gate.results import RunResults
 
 LONGEST_WAIT_SECONDS = 600.0
 _MOST_DOUBLINGS = 20
 """More of them would not change a wait, and overflow in the end."""
+
+
+@dataclass(frozen=True)
+class StreamBuild:
+    """One gated build of ``sparkwap stream``.
+
+    Attributes:
+        models: The raw models that it read.
+        messages: The number of unread messages before it, by raw model.
+        run: What the gate decided; None if dbt ended before.
+    """
+
+    models: tuple[str, ...]
+    messages: Mapping[str, int]
+    run: RunResults | None
 
 
 def register_stream(commands: Commands) -> None:
@@ -41,11 +59,11 @@ def register_stream(commands: Commands) -> None:
     )
 
 
-def _parsed(arguments: Sequence[str]) -> int:
+def _parsed(parsed: argparse.Namespace) -> CommandEnd:
     own = argparse.ArgumentParser(prog="sparkwap stream", add_help=False, allow_abbrev=False)
     own.add_argument("--every", type=_seconds, default=30.0)
-    given, rest = own.parse_known_args(arguments)
-    return stream(given.every, rest)
+    given, rest = own.parse_known_args(parsed.arguments)
+    stream(given.every, rest, parsed.emit)
 
 
 def _seconds(text: str) -> float:
@@ -72,14 +90,16 @@ def pause(every: float, failures: int) -> float:
 def stream(
     every: float,
     arguments: Sequence[str],
+    emit: Callable[[CommandEnd], None],
     tell: Callable[[str], None] = say,
     sleep: Callable[[float], None] = time.sleep,
-) -> int:
+) -> NoReturn:
     """Build whenever topics have unread messages, until a signal ends the process.
 
     Args:
         every: seconds between two looks at the topics.
         arguments: more arguments of ``dbt build``.
+        emit: prints the document of a build.
         tell: prints a line of progress.
         sleep: waits, in seconds.
 
@@ -115,7 +135,8 @@ def stream(
             chosen = [model for model in topics if model.name in {*waiting, *again}]
             if chosen:
                 tell(messages_listed(waiting) or f"again: {', '.join(m.name for m in chosen)}")
-                published = _build(call, lake, chosen, waiting)
+                end, published = _build(call, lake, chosen, waiting)
+                emit(end)
                 again = frozenset() if published else frozenset(m.name for m in chosen)
                 failures = 0 if published else failures + 1
         except Exception as error:  # of the catalog, the store, the project: they may pass
@@ -131,16 +152,17 @@ def _topics(call: DbtCall) -> list[RawModel]:
 
 
 def _build(
-    call: DbtCall, lake: LakePlace, models: Sequence[RawModel], waiting: Collection[str]
-) -> bool:
-    """Build models and everything downstream; return whether all of it is published.
+    call: DbtCall, lake: LakePlace, models: Sequence[RawModel], waiting: Mapping[str, int]
+) -> tuple[CommandEnd, bool]:
+    """Build models and everything downstream; return its end, and whether it need not be repeated.
 
     The exit code is not enough: the gate may hold what dbt has built without an error.
     """
     before = {model.name: position(lake, model) for model in models if model.name in waiting}
-    code = call.run("build", *call.build, "--select", *(f"{model.name}+" for model in models))
+    end = call.run("build", *call.build, "--select", *(f"{model.name}+" for model in models))
     moved = all(position(lake, m) != before[m.name] for m in models if m.name in before)
-    return code == 0 and moved
+    result = StreamBuild(tuple(m.name for m in models), waiting, end.result)
+    return CommandEnd(end.outcome, result, end.message), end.code == 0 and moved
 
 
 def _interrupt(_: int, __: object) -> None:

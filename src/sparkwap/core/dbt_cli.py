@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from sparkwap.core.errors import ConfigError, SparkwapError
+from sparkwap.core import command_end
+from sparkwap.core.command_end import CommandEnd, Outcome
+from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import redact
 
 if TYPE_CHECKING:
@@ -60,6 +63,34 @@ class LakePlace:
 
 
 @dataclass(frozen=True)
+class DbtEnd:
+    """The end of a dbt command.
+
+    Attributes:
+        code: dbt's exit code.
+        document: The gate's document of the command; None if it has written none.
+    """
+
+    code: int
+    document: Mapping[str, Any] | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome of the command."""
+        return command_end.of_dbt(self.code, self.document)
+
+    @property
+    def result(self) -> Any:
+        """The result in the gate's document; None if there is none."""
+        return self.document["result"] if self.document else None
+
+    @property
+    def message(self) -> str | None:
+        """The error in the gate's document; None if there is none."""
+        return self.document["message"] if self.document else None
+
+
+@dataclass(frozen=True)
 class DbtCall:
     """The options of dbt calls: project, profile and variables.
 
@@ -76,10 +107,13 @@ class DbtCall:
     build: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def run(self, *command: str, **environment: str) -> int:
-        """Run dbt on this terminal, with more environment variables; return its exit code."""
-        variables = {**os.environ, **self.environment, **environment}
-        return _run_interruptible([*_DBT, *self.arguments(*command)], variables)
+    def run(self, *command: str, **environment: str) -> DbtEnd:
+        """Run dbt on this terminal, with more environment variables."""
+        with TemporaryDirectory(prefix="sparkwap-") as folder:
+            results = Path(folder) / command_end.FILE_NAME
+            given = {command_end.VARIABLE: str(results), **self.environment, **environment}
+            code = _run_interruptible([*_DBT, *self.arguments(*command)], {**os.environ, **given})
+            return DbtEnd(code, command_end.read(results))
 
     def arguments(self, *command: str) -> list[str]:
         """Return the arguments after `dbt` on the command line."""
@@ -106,7 +140,7 @@ class DbtCall:
             again: The command to run after a correction of the project, for the message.
 
         Raises:
-            SparkwapError: dbt cannot parse the project.
+            ConfigError: dbt cannot parse the project.
         """
         from dbt.cli.main import dbtRunner
 
@@ -115,8 +149,10 @@ class DbtCall:
         if isinstance(parsed.exception, KeyboardInterrupt):
             raise parsed.exception
         if not parsed.success:
-            why = f": {redact(str(parsed.exception)).strip()}" if parsed.exception else ""
-            raise SparkwapError(
+            why = (
+                f": {redact(str(parsed.exception)).strip().rstrip('.')}" if parsed.exception else ""
+            )
+            raise ConfigError(
                 f"dbt cannot parse the project{why}. Nothing was read or built. Correct the "
                 f"project, then: {again}"
             )
@@ -190,7 +226,9 @@ def _run_interruptible(command: Sequence[str], environment: Mapping[str, str]) -
 
     dbt gets the interrupt too, and needs seconds to cancel its statements and release its lease.
     """
-    with subprocess.Popen(command, env=environment) as child:
+    # Where standard output is for machines, text goes to standard error.
+    output = sys.__stderr__ if sys.stdout is sys.stderr else None
+    with subprocess.Popen(command, env=environment, stdout=output) as child:
         try:
             return child.wait()
         except KeyboardInterrupt:
@@ -278,7 +316,7 @@ def add_dbt_command(
     text: str,
     own: str,
     epilog: str,
-    run: Callable[[list[str]], int],
+    run: Callable[[argparse.Namespace], CommandEnd],
 ) -> None:
     """Add a command whose arguments are those of ``dbt build``, besides its own.
 
@@ -288,13 +326,13 @@ def add_dbt_command(
         text: its description.
         own: its own arguments, as they are shown in its usage.
         epilog: the end of its help.
-        run: runs it with all of its arguments; returns its exit code.
+        run: runs it; ``arguments`` has all of its arguments.
     """
     parser = commands.add_parser(
         name,
         help=text,
         description=text,
-        usage=f"sparkwap {name} [{own}] [argument of dbt build ...]",
+        usage=f"sparkwap {name} [{own}] [--output json] [argument of dbt build ...]",
         epilog=epilog,
         # Without a prefix for options, argparse parses none of dbt's.
         prefix_chars="\0",
@@ -302,11 +340,11 @@ def add_dbt_command(
     )
     parser.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
 
-    def handler(parsed: argparse.Namespace) -> int:
+    def handler(parsed: argparse.Namespace) -> CommandEnd:
         if {"-h", "--help"} & set(parsed.arguments):
             parser.print_help()
-            return 0
-        return run(parsed.arguments)
+            return CommandEnd()
+        return run(parsed)
 
     parser.set_defaults(handler=handler)
 

@@ -3,14 +3,26 @@
 Every message has what happened, the state, and the command that continues.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from sparkwap.core.redaction import redact
+
+if TYPE_CHECKING:
+    from sparkwap.core.command_end import Outcome
 
 
 class SparkwapError(Exception):
     """Base of all errors that sparkwap raises on purpose; its text is for the user.
 
     Secrets are removed from the text, because it may quote messages of other programs.
+
+    Attributes:
+        outcome: The outcome of the command that ends with this error.
     """
+
+    outcome: Outcome = "failed"
 
     def __init__(self, message: str = "") -> None:
         super().__init__(redact(str(message)))
@@ -18,6 +30,8 @@ class SparkwapError(Exception):
 
 class ConfigError(SparkwapError):
     """A setting has a value that is not allowed."""
+
+    outcome = "usage"
 
 
 class ServerError(SparkwapError):

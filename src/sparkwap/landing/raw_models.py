@@ -19,7 +19,7 @@ from sparkwap.landing import (
     root_of,
     topic,
 )  # fmt: skip
-from sparkwap.landing.index import Index
+from sparkwap.landing.index import Index, Stamp
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -52,7 +52,7 @@ def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]
         ConfigError: a model has no landing folder.
         LandingError: an entry is invalid.
     """
-    nodes = [node for node in manifest["nodes"].values() if _has_entry(node)]
+    nodes = [node for node in manifest["nodes"].values() if has_entry(node)]
     return [_raw_model(node, project_dir) for node in sorted(nodes, key=lambda n: str(n["name"]))]
 
 
@@ -66,10 +66,11 @@ def _raw_model(node: Mapping[str, Any], project_dir: Path) -> RawModel:
 def switched_off(manifest: Mapping[str, Any]) -> list[str]:
     """Return the folders of the disabled models that have a landing entry."""
     disabled = [node for nodes in manifest.get("disabled", {}).values() for node in nodes]
-    return sorted({str(node["fqn"][-2]) for node in disabled if _has_entry(node)})
+    return sorted({str(node["fqn"][-2]) for node in disabled if has_entry(node)})
 
 
-def _has_entry(node: Mapping[str, Any]) -> bool:
+def has_entry(node: Mapping[str, Any]) -> bool:
+    """Return whether a node of dbt's manifest is a model with a landing entry."""
     return bool(node["resource_type"] == "model" and node["config"].get("meta", {}).get("landing"))
 
 
@@ -131,6 +132,25 @@ def unread(
             # Its build shows the fault.
             found[model.table] = 1
     return found
+
+
+def unread_files(lake: LakePlace, model: RawModel, target_path: Path) -> dict[str, Stamp]:
+    """Return the files of a raw model that its table does not have, with their stamps, by name.
+
+    Args:
+        lake: the lake.
+        model: a raw model with a landing folder.
+        target_path: the folder with the indexes of the landing files.
+
+    Raises:
+        LandingError: see `list_files` and `pending`.
+    """
+    index = Index.of_model(target_path, model.name, model.root, model.entry.path)
+    files = list_files(model.root, model.entry, index, uuid4().hex)
+    return {
+        file.name: index.rows[file.name].stamp
+        for file in pending(files, known_files(lake, [model]))
+    }
 
 
 def unread_messages(lake: LakePlace, model: RawModel) -> int:

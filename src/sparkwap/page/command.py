@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, given_options, parse_call
 from sparkwap.core.errors import ConfigError
 from sparkwap.page.access import SETTINGS, TOKEN, Settings, new_token, without_secrets
@@ -30,6 +32,13 @@ _LOOK_SECONDS = 0.1
 _PATIENCE_SECONDS = 5.0
 
 
+@dataclass(frozen=True)
+class PageResult:
+    """The address of the page, as soon as it can be opened."""
+
+    url: str
+
+
 def register_page(commands: Commands) -> None:
     """Add ``sparkwap page``."""
     text = "serve the quality page (runs, branches, tests, quarantine) to this machine's browser"
@@ -41,8 +50,8 @@ def register_page(commands: Commands) -> None:
     parser.set_defaults(handler=page)
 
 
-def page(parsed: argparse.Namespace) -> int:
-    """Serve the page until it is interrupted; returns Streamlit's exit code."""
+def page(parsed: argparse.Namespace) -> CommandEnd:
+    """Serve the page until it is interrupted."""
     _require_streamlit()
     arguments = given_options(parsed)
     call = parse_call(arguments)
@@ -54,9 +63,10 @@ def page(parsed: argparse.Namespace) -> int:
     # A SIGTERM ends Streamlit too, as an interrupt does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return serve(command(port), port, path, lambda: _tell(port, settings, path))
+        code = serve(command(port), port, path, lambda: ready(port, settings, parsed.emit))
     finally:
         path.unlink(missing_ok=True)
+    return CommandEnd("failed" if code else "done")
 
 
 def folder_of(call: DbtCall) -> Path:
@@ -155,7 +165,9 @@ def _require_streamlit() -> None:
         )
 
 
-def _tell(port: int, settings: Settings, path: Path) -> None:
+def ready(port: int, settings: Settings, emit: Callable[[CommandEnd], None]) -> None:
+    """Print the address of the page; ``emit`` prints it for programs, without the token."""
+    emit(CommandEnd(result=PageResult(f"http://{HOST}:{port}")))
     print(f"The quality page:  http://{HOST}:{port}", flush=True)
     if os.environ.get(TOKEN):
         print(f"Token:             the value of {TOKEN}", flush=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of
 from sparkwap.landing.raw_models import unread
 from sparkwap.plan import render
@@ -29,21 +29,16 @@ def register_plan(commands: Commands) -> None:
         "table was built. What is not known counts as changed. Build the others with: sparkwap "
         "build --stale",
     )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument("--markdown", action="store_true", help="print a Markdown table")
     add_dbt_options(parser)
-    parser.set_defaults(handler=_plan)
+    parser.set_defaults(handler=_plan, formats=("text", "json", "markdown"))
 
 
-def _plan(parsed: argparse.Namespace) -> int:
+def _plan(parsed: argparse.Namespace) -> CommandEnd:
     call = call_of(parsed)
     found = plan_of(call, call.manifest("sparkwap plan"))
-    if parsed.json:
-        print(json.dumps(render.document(found), indent=2))
-    else:
-        print(*(render.markdown(found) if parsed.markdown else render.text(found)), sep="\n")
-    return 0
+    as_markdown = parsed.output == "markdown"
+    print(*(render.markdown(found) if as_markdown else render.text(found)), sep="\n")
+    return CommandEnd(result=render.document(found))
 
 
 def plan_of(call: DbtCall, manifest: Mapping[str, Any]) -> Plan:

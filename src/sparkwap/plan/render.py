@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
 
 from sparkwap.core.names import short_run_id
 from sparkwap.core.text import counted
@@ -39,25 +40,55 @@ def markdown(plan: Plan) -> list[str]:
     return [*head, *rows]
 
 
-def document(plan: Plan) -> dict[str, Any]:
-    """Return the plan for JSON: each step with its action, reasons and usual seconds."""
-    return {
-        "stale": list(plan.stale),
-        "nodes": [_record(step) for step in plan.nodes],
-        "tests": [_record(step) for step in plan.tests],
-    }
+@dataclass(frozen=True)
+class PlannedStep:
+    """What a build does with a node or test.
+
+    Attributes:
+        unique_id: dbt's id.
+        action: What it does.
+        reasons: Why.
+        usual_seconds: How long that took before; None if not known.
+        last_run: The run that built or audited it last; None if not known.
+        last_at: When.
+    """
+
+    unique_id: str
+    action: str
+    reasons: tuple[str, ...]
+    usual_seconds: float | None
+    last_run: str | None
+    last_at: datetime | None
 
 
-def _record(step: Step) -> dict[str, Any]:
+@dataclass(frozen=True)
+class PlanResult:
+    """The plan of a build; ``stale`` are the nodes and tests that ``--stale`` selects."""
+
+    stale: tuple[str, ...]
+    nodes: tuple[PlannedStep, ...]
+    tests: tuple[PlannedStep, ...]
+
+
+def document(plan: Plan) -> PlanResult:
+    """Return the plan for programs: each step with its action, reasons and usual seconds."""
+    return PlanResult(
+        tuple(plan.stale),
+        tuple(_record(step) for step in plan.nodes),
+        tuple(_record(step) for step in plan.tests),
+    )
+
+
+def _record(step: Step) -> PlannedStep:
     known = step.known
-    return {
-        "unique_id": step.node_id,
-        "action": step.action,
-        "reasons": list(step.reasons),
-        "usual_seconds": step.seconds,
-        "last_run": known.run_id if known else None,
-        "last_at": known.at.isoformat() if known else None,
-    }
+    return PlannedStep(
+        step.node_id,
+        step.action,
+        tuple(step.reasons),
+        step.seconds,
+        known.run_id if known else None,
+        known.at if known else None,
+    )
 
 
 def _shown(plan: Plan) -> Iterator[Step]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import add_dbt_options, call_of, say
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.names import BRANCH_RULE, branch_problem, is_run_branch
@@ -24,7 +25,10 @@ def register_pr(commands: Commands) -> None:
     actions = parser.add_subparsers(title="actions", metavar="action", required=True)
 
     def action(
-        name: str, text: str, handler: Callable[[argparse.Namespace], int], branch: bool = True
+        name: str,
+        text: str,
+        handler: Callable[[argparse.Namespace], CommandEnd],
+        branch: bool = True,
     ) -> argparse.ArgumentParser:
         parser = actions.add_parser(name, help=text, description=text)
         if branch:
@@ -57,35 +61,35 @@ def register_pr(commands: Commands) -> None:
     force(action("close", "discard the branch and everything that is only on it", _close))
     text = "print the result of the audit as Markdown for the pull request"
     comment = action("comment", text, _comment)
-    comment.add_argument("--output", type=Path, metavar="FILE", help="write the comment to a file")
+    comment.add_argument("--file", type=Path, metavar="FILE", help="write the comment to a file")
     comment.add_argument("--no-diff", action="store_true", help="leave out the data diff")
     text = "write the folder for dbt's --state: the code of the lake's newest publish"
     state = action("state", text, _state, branch=False)
     text = "the folder"
-    state.add_argument("--output", type=Path, required=True, metavar="DIR", help=text)
+    state.add_argument("--dir", type=Path, required=True, metavar="DIR", help=text)
     base(state)
 
 
-def _audit(parsed: argparse.Namespace) -> int:
+def _audit(parsed: argparse.Namespace) -> CommandEnd:
     return _of(parsed).audit(force=parsed.force)
 
 
-def _publish(parsed: argparse.Namespace) -> int:
+def _publish(parsed: argparse.Namespace) -> CommandEnd:
     return _of(parsed).publish()
 
 
-def _close(parsed: argparse.Namespace) -> int:
+def _close(parsed: argparse.Namespace) -> CommandEnd:
     return _of(parsed).close(force=parsed.force)
 
 
-def _state(parsed: argparse.Namespace) -> int:
+def _state(parsed: argparse.Namespace) -> CommandEnd:
     parsed.branch = "pr_0"  # dbt parses with this branch, and builds nothing
-    return _of(parsed).write_state(parsed.output)
+    return _of(parsed).write_state(parsed.dir)
 
 
-def _comment(parsed: argparse.Namespace) -> int:
+def _comment(parsed: argparse.Namespace) -> CommandEnd:
     from sparkwap.pr import comment
-    from sparkwap.pr.life import diff_section
+    from sparkwap.pr.life import CommentResult, diff_section, pull_request_state
 
     found = _of(parsed).standing()
     diff = ""
@@ -96,12 +100,12 @@ def _comment(parsed: argparse.Namespace) -> int:
             # The reviewer needs the verdict, also without a diff.
             say(f"the comment has no data diff: {error}")
     text = comment.render(found, diff)
-    if parsed.output is None:
+    if parsed.file is None:
         print(text, end="")
     else:
-        parsed.output.write_text(text, encoding="utf-8")
-        say(f"wrote the comment to {parsed.output}")
-    return 0
+        parsed.file.write_text(text, encoding="utf-8")
+        say(f"wrote the comment to {parsed.file}")
+    return CommandEnd(result=CommentResult(pull_request_state(found), text, parsed.file))
 
 
 def _of(parsed: argparse.Namespace) -> PullRequest:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.core import next_command
-from sparkwap.core.dbt_cli import DbtCall
+from sparkwap.core.command_end import CommandEnd
+from sparkwap.core.command_end import Outcome as CommandOutcome
+from sparkwap.core.dbt_cli import DbtCall, DbtEnd
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.settings import of_one_call
 from sparkwap.ledger.code import digests
@@ -29,9 +31,88 @@ if TYPE_CHECKING:
     from sparkwap.ledger.manifests import Document
     from sparkwap.publish.lake import Lake
 
-EXIT_ERROR = 1
 FOLDER = "pr"
 """The folder, in dbt's target folder, of the states that branches are compared with."""
+
+
+_OUTCOMES: Mapping[str, CommandOutcome] = {
+    "rejected": "rejected",
+    "held": "held",
+    "moved": "held",
+    "published": "published",
+    "unfinished": "failed",
+    "gone": "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequestTable:
+    """A table of the branch: ``schema.table``, its verdict, and the reason."""
+
+    table: str
+    verdict: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequestTest:
+    """A test of the branch: dbt's id, its status, and the number of failing rows."""
+
+    test_id: str
+    status: str
+    failures: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequestState:
+    """The state of the branch of a pull request.
+
+    Attributes:
+        branch: The branch.
+        state: The state in one word; see `sparkwap.pr.standing.Outcome`.
+        published_by: The publish of the branch; None if it was not published.
+        tables: Its tables and views.
+        tests: Their tests.
+    """
+
+    branch: str
+    state: str
+    published_by: str | None
+    tables: tuple[PullRequestTable, ...]
+    tests: tuple[PullRequestTest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommentResult:
+    """A comment: the state that it describes, its Markdown, and its file, if any."""
+
+    pull_request: PullRequestState
+    markdown: str
+    file: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateResult:
+    """The folder for dbt's ``--state``, and the publish whose code it has."""
+
+    folder: Path
+    publish_id: str
+
+
+def pull_request_state(found: BranchState) -> PullRequestState:
+    """Return the state of a branch for programs."""
+    return PullRequestState(
+        found.branch,
+        found.outcome,
+        found.published_by,
+        tuple(
+            PullRequestTable(f"{row['schema']}.{row['name']}", row["verdict"], row["reason"])
+            for row in found.nodes
+        ),
+        tuple(
+            PullRequestTest(row["test_id"], row["status"], row["failures"]) for row in found.tests
+        ),
+    )
 
 
 class PullRequest:
@@ -122,7 +203,7 @@ class PullRequest:
 
     # -- commands --------------------------------------------------------------------------------
 
-    def audit(self, *, force: bool) -> int:
+    def audit(self, *, force: bool) -> CommandEnd:
         """Build and test, on the branch, the nodes that differ from the lake.
 
         Each audit discards the branch first, so that the branch starts from the present main and
@@ -130,27 +211,21 @@ class PullRequest:
 
         Args:
             force: Take over the branch even if another run is using it.
-
-        Returns:
-            The exit code.
         """
-        code = self._build(force=force, publish=False)
+        end = self._build(force=force, publish=False)
         found = self.standing()
         if found.outcome in ("nothing", "discarded"):
             self._tell(
-                f"dbt ended with code {code}, and nothing was built on {self.branch}"
-                if code
+                f"dbt ended with code {end.code}, and nothing was built on {self.branch}"
+                if end.code
                 else "no model, seed or snapshot differs from its published code"
             )
-            return code
-        self._tell_standing(found)
-        return code or (0 if found.outcome == "ready" else EXIT_ERROR)
+        else:
+            self._tell_standing(found)
+        return self._end(end, found)
 
-    def publish(self) -> int:
+    def publish(self) -> CommandEnd:
         """Publish the audited branch; build and audit it again first if main has moved.
-
-        Returns:
-            The exit code.
 
         Raises:
             SparkwapError: The branch is not ready, or its code is not the merged code.
@@ -164,30 +239,39 @@ class PullRequest:
         self._require_audited(found)
         if found.outcome not in ("ready", "moved"):
             self._tell(f"main has all changes of {self.branch}; there is nothing to publish")
-            return 0
+            return self._end(None, found)
         if found.outcome == "ready":
-            code = self._publish_candidates()
-            if not code:
+            end = self._publish_candidates()
+            if not end.code:
                 return self._published()
             found = self.standing()
             if found.outcome != "moved":
-                return code
+                return self._end(end, found)
         self._tell("main moved since the audit: building and auditing it again on main as it is")
-        code = self._build(force=False, publish=True)
-        if code or self.standing().outcome in ("rejected", "held", "moved", "unfinished"):
-            self._tell_standing(self.standing())
-            return code or EXIT_ERROR
+        end = self._build(force=False, publish=True)
+        found = self.standing()
+        if end.code or found.outcome in ("rejected", "held", "moved", "unfinished"):
+            self._tell_standing(found)
+            return self._end(end, found)
         return self._published()
 
-    def close(self, *, force: bool) -> int:
-        """Discard the branch, its clones and its side schemas; returns the exit code."""
+    def close(self, *, force: bool) -> CommandEnd:
+        """Discard the branch, its clones and its side schemas."""
         if not self.is_open:
             self._tell(f"{self.branch} is empty; there is nothing to close")
-            return 0
-        return self._discard(force=force)
+            return CommandEnd(result=pull_request_state(self.standing()))
+        end = self._discard(force=force)
+        return CommandEnd(end.outcome, pull_request_state(self.standing()), end.message)
 
-    def write_state(self, output: Path) -> int:
-        """Write the folder that dbt compares with; returns the exit code.
+    def _end(self, end: DbtEnd | None, found: BranchState) -> CommandEnd:
+        """Return the end of a command: the state of the branch, or why dbt failed."""
+        outcome = _OUTCOMES.get(found.outcome, "done")
+        if end is not None and end.code and outcome in ("done", "published"):
+            outcome = end.outcome
+        return CommandEnd(outcome, pull_request_state(found), end.message if end else None)
+
+    def write_state(self, output: Path) -> CommandEnd:
+        """Write the folder that dbt compares with.
 
         Raises:
             SparkwapError: Nothing was published yet.
@@ -200,17 +284,17 @@ class PullRequest:
             )
         bases.write(found, output)
         self._tell(f"wrote the code of {found} to {output}/{bases.MANIFEST}")
-        return 0
+        return CommandEnd(result=StateResult(output, found.publish.publish_id))
 
-    def _build(self, *, force: bool, publish: bool) -> int:
+    def _build(self, *, force: bool, publish: bool) -> DbtEnd:
         found = self.base()
         if self.is_open:
-            code = self._discard(force=force)
-            if code:
+            end = self._discard(force=force)
+            if end.code:
                 if not force:
                     again = f"sparkwap pr audit --branch {self.branch} --force"
                     self._tell(f"to take over the branch: {again}")
-                return code
+                return end
         arguments = ["build", *self._selection(found), *self._more]
         return self._dbt(*arguments, **({"SPARKWAP_PUBLISH": "run"} if publish else {}))
 
@@ -231,24 +315,24 @@ class PullRequest:
             "eager",
         ]
 
-    def _publish_candidates(self) -> int:
+    def _publish_candidates(self) -> DbtEnd:
         return self._operation("wap_publish")
 
-    def _published(self) -> int:
+    def _published(self) -> CommandEnd:
         if self.is_open:
             # Tables of stored failures may remain, which are no longer needed.
             self._discard(force=False)
         self._tell(f"{self.branch} is published, and closed")
-        return 0
+        return CommandEnd("published", pull_request_state(self.standing()))
 
-    def _discard(self, *, force: bool) -> int:
+    def _discard(self, *, force: bool) -> DbtEnd:
         return self._operation("wap_discard", **({"force": True} if force else {}))
 
-    def _operation(self, name: str, **arguments: Any) -> int:
+    def _operation(self, name: str, **arguments: Any) -> DbtEnd:
         given = json.dumps({"branch": self.branch, **arguments})
         return self._dbt("run-operation", name, "--args", given)
 
-    def _dbt(self, *command: str, **environment: str) -> int:
+    def _dbt(self, *command: str, **environment: str) -> DbtEnd:
         settings = of_one_call({**self._call.environment, **environment})
         given = "".join(f"{key}={value} " for key, value in settings.items())
         self._tell(f"$ {given}dbt {shlex.join(self._call.arguments(*command))}")

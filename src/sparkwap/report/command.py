@@ -10,11 +10,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.core import names
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.report.answers import answers
@@ -31,12 +32,19 @@ PYTHON = "SPARKWAP_ELEMENTARY_PYTHON"
 PAGE = "index.html"
 
 
+@dataclass(frozen=True)
+class ReportResult:
+    """The HTML file of the report."""
+
+    page: Path
+
+
 def register_report(commands: Commands) -> None:
     """Add ``sparkwap report``."""
     text = "write the Elementary report: tests, runs, the gate's verdicts and lineage on one page"
     parser = commands.add_parser("report", help=text, description=text)
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="folder of the page (default: target/report)"
+        "--dir", type=Path, metavar="DIR", help="folder of the page (default: target/report)"
     )
     parser.add_argument(
         "--days", type=_count, default=30, help="days of history to show (default: 30)"
@@ -65,23 +73,19 @@ def register_report(commands: Commands) -> None:
     parser.set_defaults(handler=report)
 
 
-def report(parsed: argparse.Namespace) -> int:
-    """Write the page.
-
-    Returns:
-        The exit code, 0.
-    """
+def report(parsed: argparse.Namespace) -> CommandEnd:
+    """Write the page."""
     call = call_of(parsed)
     python = find_python(parsed.python)
     target = call.project_dir / call.target_path
     found = collect(
         call, target, days=parsed.days, samples=parsed.samples, all_schemas=parsed.all_schemas
     )
-    page = (parsed.output or target / "report").resolve() / PAGE
+    page = (parsed.dir or target / "report").resolve() / PAGE
     last = max(found.runs, key=lambda run: run["started_at"], default={})
     write(found, page, env=call.target or last.get("target") or "default", python=python)
     print(page)
-    return 0
+    return CommandEnd(result=ReportResult(page))
 
 
 def find_python(given: Path | None) -> Path:

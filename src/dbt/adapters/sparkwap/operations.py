@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from dbt.adapters.base.meta import available
@@ -11,7 +12,9 @@ from dbt.adapters.sparkwap.command import as_dbt_error, tells_next, width
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.dbt_nodes import maintenance_rules
 from dbt.adapters.sparkwap.statements import StatementGuard
-from sparkwap.core.errors import ConfigError
+from sparkwap.core import command_end
+from sparkwap.core.command_end import CommandEnd, Outcome
+from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.runs import state
 
 
@@ -35,23 +38,55 @@ class Operations:
         Raises:
             ConfigError: A hook or a node calls an operation that changes something.
         """
+        with as_dbt_error():
+            if self._command.name != "run-operation":
+                return self._call(name, arguments, [])
+            return self._documented(name, arguments)
+
+    def _documented(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+        """Run an operation, and write its document."""
+        # If a later document cannot be written, this one stays.
+        self._write(name, CommandEnd("failed", message=state.UNFINISHED))
+        found: list[CommandEnd] = []
+        try:
+            lines = self._call(name, arguments, found)
+        except Exception as error:
+            outcome = error.outcome if isinstance(error, SparkwapError) else "failed"
+            with suppress(ConfigError):
+                self._write(name, _end(name, found, str(error).splitlines(), outcome, str(error)))
+            raise
+        with suppress(ConfigError):
+            self._write(name, _end(name, found, lines))
+        return lines
+
+    def _write(self, name: str, end: CommandEnd) -> None:
+        path = command_end.results_file(self._command.target_path)
+        try:
+            command_end.write(path, f"dbt run-operation {name}", end)
+        except OSError as error:
+            raise ConfigError(
+                f"{path} cannot be written: {error.strerror}. Nothing has changed."
+            ) from error
+
+    def _call(self, name: str, arguments: Mapping[str, Any], found: list[CommandEnd]) -> list[str]:
         from sparkwap.runs.operations import OPERATIONS
 
-        with as_dbt_error():
-            if name == "wap_diff":
-                return self._diff(arguments)
-            only_reads = any(one.only_reads for one in OPERATIONS if one.name == name)
-            if self._command.name != "run-operation" and not only_reads:
-                raise ConfigError(
-                    f"{name} was called by `dbt {self._command.name}`, which calls it whenever it "
-                    "compiles a node or runs a hook. Nothing has changed. Call it by itself: "
-                    f"dbt run-operation {name}"
-                )
-            if name in ("wap_erase", "wap_rectify"):
-                return self._erase(name, arguments)
-            return self._operate(name, arguments)
+        if name == "wap_diff":
+            return self._diff(arguments)
+        only_reads = any(one.only_reads for one in OPERATIONS if one.name == name)
+        if self._command.name != "run-operation" and not only_reads:
+            raise ConfigError(
+                f"{name} was called by `dbt {self._command.name}`, which calls it whenever it "
+                "compiles a node or runs a hook. Nothing has changed. Call it by itself: "
+                f"dbt run-operation {name}"
+            )
+        if name in ("wap_erase", "wap_rectify"):
+            return self._erase(name, arguments)
+        return self._operate(name, arguments, found)
 
-    def _operate(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+    def _operate(
+        self, name: str, arguments: Mapping[str, Any], found: list[CommandEnd]
+    ) -> list[str]:
         from dbt.adapters.sparkwap.alerting import rolled_back
         from sparkwap.runs.operations import LakeOperations
 
@@ -72,6 +107,7 @@ class Operations:
             next_steps=tells_next(),
             execute=command.connections.rows_of,
             rules=lambda: maintenance_rules(command.dbt_manifest()),
+            found=found,
         )
         with self._statements.own():
             lines = operations.call(name, arguments)
@@ -96,6 +132,22 @@ class Operations:
         given = {"branch": self._command.settings.branch, **_given(arguments)}
         with self._statements.own():
             return diff(self._command, Diff.of(given))
+
+
+def _end(
+    name: str,
+    found: Sequence[CommandEnd],
+    lines: Sequence[str],
+    outcome: Outcome = "done",
+    message: str | None = None,
+) -> CommandEnd:
+    """Return the end of an operation; ``found`` is that which it has set itself, if any."""
+    from sparkwap.runs.operations.found import OperationResult
+
+    for one in found:
+        outcome = one.outcome
+    result = OperationResult(name, tuple(lines), next((one.result for one in found), None))
+    return CommandEnd(outcome, result, message)
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import Identifier, OpenBranch
 from sparkwap.core.arguments import Arguments
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.errors import ConfigError
 from sparkwap.gate.settings import GateSettings
 
@@ -41,6 +42,7 @@ class Context:
         rolled_back: The publishes that a rollback has undone; filled by the rollback.
         execute: Sends a statement to Spark, and returns its rows.
         rules: Returns each table of the project -> how it is maintained, by its config.
+        found: The end of the operation for programs, if it has more than its lines; filled by it.
     """
 
     lake: Lake
@@ -58,6 +60,7 @@ class Context:
     rolled_back: list[LedgerPublish] = field(default_factory=list)
     execute: Callable[[str], Sequence[Sequence[Any]]] | None = None
     rules: Callable[[], Mapping[Identifier, Rules]] = dict
+    found: list[CommandEnd] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sparkwap.core.arguments import argument
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.errors import SparkwapError
 from sparkwap.runs.operations.context import Context, Operation
+from sparkwap.runs.operations.found import MaintenanceResult, TableMaintenance
 
 
 class NotMaintained(SparkwapError):
@@ -53,6 +55,20 @@ class Maintain(Operation):
         )
         how = work.look if self.explain else work.maintain
         report = how(self.tables, self.budget, everything=self.everything)
+        tables = tuple(
+            TableMaintenance(
+                table.name,
+                table.files,
+                table.delete_files,
+                table.bytes,
+                table.readings,
+                table.done is not None,
+                table.problem,
+            )
+            for table in report.tables
+        )
+        result = MaintenanceResult(report.done, tables, tuple(report.failed))
+        gate.found.append(CommandEnd("failed" if report.failed else "done", result))
         found = lines(report)
         if report.failed:
             raise NotMaintained("\n".join(found))

@@ -10,8 +10,9 @@ from typing import ClassVar, Literal
 from sparkwap.catalog import lease as leasing
 from sparkwap.core import next_command
 from sparkwap.core.arguments import argument
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.errors import ConfigError, SparkwapError
-from sparkwap.gate import facts, summary
+from sparkwap.gate import facts, results, summary
 from sparkwap.runs.operations.context import Context, Operation
 
 
@@ -58,6 +59,8 @@ class PublishBranch(Operation):
                 f"{next_command.dbt('build', branch=one.branch)}, or drop it: "
                 f"{next_command.operation('wap_discard', one.branch)}"
             )
+        found = results.run_results(run.invocation, closing)
+        gate.found.append(CommandEnd(results.outcome(closing), found))
         lines = summary.lines(
             closing,
             run_id=gate.run_id,

@@ -17,11 +17,13 @@ from sparkwap.catalog import (
 )
 from sparkwap.core import names, next_command
 from sparkwap.core.arguments import argument
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.errors import ConfigError
 from sparkwap.ledger import rollback_plan
 from sparkwap.ledger.records import candidate_columns, token_of
 from sparkwap.runs.later_snapshots import LaterSnapshot, later_snapshots
 from sparkwap.runs.operations.context import Context, Operation
+from sparkwap.runs.operations.found import PublishRecord, RollbackResult
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Candidate
@@ -80,6 +82,17 @@ class Rollback(Operation):
         except RollbackTorn as torn:
             raise torn.with_message(_format_partial(gate.lake, done, torn)) from torn
         gate.rolled_back[:] = [replace(one, entries=one.left) for one in publishes]
+        undone = tuple(
+            PublishRecord(
+                one.publish_id,
+                one.run_id,
+                one.branch,
+                one.published_at,
+                tuple(".".join(entry.identifier) for entry in one.left),
+            )
+            for one in publishes
+        )
+        gate.found.append(CommandEnd(result=RollbackResult(undone)))
         with_it = f", and with it {_count(later, 'later publish')}" if self.force and later else ""
         atomic = gate.lake.store.backend.atomic
         how = "in one transaction" if atomic else "in a sequential publish"

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sparkwap import catalog
 from sparkwap.catalog import OpenBranch
 from sparkwap.catalog import lease as leasing
 from sparkwap.core import names, next_command
 from sparkwap.core.arguments import argument
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.text import age
 from sparkwap.runs.operations.context import Context, Operation
+from sparkwap.runs.operations.found import LakeStatus, OpenBranchStatus, OpenTable
 from sparkwap.runs.state import published_and_died
 
 if TYPE_CHECKING:
     from sparkwap.catalog.leases import Lease
 
-_REWRITTEN = "rejected: written again since its run, by a run that has not ended"
+_REWRITTEN = "written again since its run, by a run that has not ended"
 _SHOWN = 10
 
 
@@ -40,8 +43,9 @@ class Status(Operation):
                 "its end: some of its tables may be moved and others not. The next dbt build, "
                 "wap_publish, wap_discard or wap_rollback completes or undoes it."
             )
-        for table, fault in gate.lake.unreadable().items():
-            yield f"{'.'.join(table)} cannot be read, and is not shown here: {fault}"
+        unreadable = {".".join(name): why for name, why in gate.lake.unreadable().items()}
+        for table, fault in unreadable.items():
+            yield f"{table} cannot be read, and is not shown here: {fault}"
         found = gate.lake.branches.all()
         if self.branch is not None:
             found = [self.open_branch(found, self.branch)]
@@ -52,38 +56,61 @@ class Status(Operation):
             lease.branch: (lease, leasing.alive(lease, now))
             for lease in sorted(all_leases, key=lambda lease: leasing.alive(lease, now))
         }
+        branches = [_branch(gate, one, leases.get(one.branch, (None, False))[1]) for one in found]
+        interrupted = tuple(row["run_id"] for row in half_way)
+        result = LakeStatus(tuple(branches), interrupted, unreadable)
+        gate.found.append(CommandEnd(result=result))
         if not found:
             yield "No audit branch is open: all builds are published or discarded."
             return
         yield f"{len(found)} audit branch{'es are' if len(found) > 1 else ' is'} open:"
-        for one in found:
-            yield from self._tell_branch(gate, one, *leases.get(one.branch, (None, False)))
+        for branch in branches:
+            yield from self._tell_branch(branch, leases.get(branch.branch, (None, False))[0])
         if self.branch is None:
             yield f"Show one branch:  {next_command.operation(self.name, '<name>')}"
 
-    def _tell_branch(
-        self, gate: Context, one: OpenBranch, lease: Lease | None, lives: bool
-    ) -> Iterable[str]:
-        history = gate.lake.ledger.branch_history(one.branch)
-        reasons = {(r["schema"], r["name"]): r for r in history.nodes}
-        created = [table.created_ms for table in one.tables]
-        built = [r["built_at"] for r in history.nodes]
-        since = min([*map(_when, created), *built], default=None)
-        count = len(one.tables) + len(one.side)
+    def _tell_branch(self, one: OpenBranchStatus, lease: Lease | None) -> Iterable[str]:
+        count = len(one.tables)
         yield ""
-        yield f"  {one.branch}   {count} table{'s' if count != 1 else ''}   {_age(since)}"
+        yield f"  {one.branch}   {count} table{'s' if count != 1 else ''}   {_age(one.since)}"
         if lease is not None:
-            yield f"    {leasing.describe(lease, lives=lives)}"
-        if not history.nodes and not lives:
+            yield f"    {leasing.describe(lease, lives=one.in_use)}"
+        if not one.nodes and not one.in_use:
             yield "    its run did not end, so nothing on the branch can be published as it is"
-        blocks = [*_table_lines(one, reasons), *_side_lines(one, reasons)]
-        blocks.sort(key=lambda lines: "   rejected" not in lines[0])
-        shown = blocks if self.branch is not None else blocks[:_SHOWN]
-        for lines in shown:
-            yield from lines
-        if len(blocks) > len(shown):
-            yield f"    and {len(blocks) - len(shown)} more tables"
-        yield from _next_commands(one.branch, history.nodes)
+        tables = sorted(one.tables, key=lambda table: table.verdict != "rejected")
+        shown = tables if self.branch is not None else tables[:_SHOWN]
+        for table in shown:
+            yield from _table_lines(table)
+        if len(tables) > len(shown):
+            yield f"    and {len(tables) - len(shown)} more tables"
+        yield from _next_commands(one)
+
+
+def _branch(gate: Context, one: OpenBranch, lives: bool) -> OpenBranchStatus:
+    nodes = gate.lake.ledger.branch_history(one.branch).nodes
+    rows = {(row["schema"], row["name"]): row for row in nodes}
+    created = [_when(table.created_ms) for table in one.tables]
+    tables = [_open_table(table, rows.get(table.identifier)) for table in one.tables]
+    for side in one.side:
+        schema = str(names.split_side_schema(side.identifier[0], one.branch))
+        name, candidate = f"{schema}.{side.identifier[1]}", ".".join(side.identifier)
+        verdict, reason = _verdict(rows.get((schema, side.identifier[1])))
+        tables.append(OpenTable(name, verdict, reason, side.kind, candidate))
+    return OpenBranchStatus(
+        one.branch,
+        min([*created, *(row["built_at"] for row in nodes)], default=None),
+        lives,
+        tuple(tables),
+        tuple(row["node_id"] for row in nodes),
+        tuple(row["node_id"] for row in nodes if row["verdict"] == "rejected"),
+    )
+
+
+def _open_table(table: catalog.OpenTable, row: Mapping[str, Any] | None) -> OpenTable:
+    known = row is None or row["candidate_snapshot"] in (None, table.head)
+    verdict, reason = _verdict(row) if known else ("rejected", _REWRITTEN)
+    name, head = ".".join(table.identifier), str(table.head)
+    return OpenTable(name, verdict, reason, "branch", head, table.base, table.main_now)
 
 
 def _tell_last(gate: Context, half_way: Collection[str]) -> Iterable[str]:
@@ -114,44 +141,26 @@ def _tell_last(gate: Context, half_way: Collection[str]) -> Iterable[str]:
     yield ""
 
 
-def _table_lines(
-    one: OpenBranch, reasons: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> Iterable[tuple[str, str]]:
-    for table in one.tables:
-        moved = "" if table.main_now == table.base else f", and main is at {table.main_now} now"
-        row = reasons.get(table.identifier)
-        known = row is None or row["candidate_snapshot"] in (None, table.head)
-        yield (
-            f"    {'.'.join(table.identifier)}   {_verdict(row) if known else _REWRITTEN}",
-            f"        base {table.base}, candidate {table.head}{moved}",
-        )
+def _table_lines(table: OpenTable) -> Iterable[str]:
+    reason = f": {table.reason}" if table.reason else ""
+    yield f"    {table.table}   {table.verdict or 'not in the ledger'}{reason}"
+    if table.where != "branch":
+        yield f"        candidate is the {table.where} {table.candidate}"
+        return
+    moved = "" if table.main == table.base else f", and main is at {table.main} now"
+    yield f"        base {table.base}, candidate {table.candidate}{moved}"
 
 
-def _side_lines(
-    one: OpenBranch, reasons: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> Iterable[tuple[str, str]]:
-    for side in one.side:
-        schema = names.split_side_schema(side.identifier[0], one.branch)
-        row = reasons.get((str(schema), side.identifier[1]))
-        yield (
-            f"    {schema}.{side.identifier[1]}   {_verdict(row)}",
-            f"        candidate is the {side.kind} {'.'.join(side.identifier)}",
-        )
+def _verdict(row: Mapping[str, Any] | None) -> tuple[str | None, str | None]:
+    return (row["verdict"], row["reason"]) if row else (None, None)
 
 
-def _verdict(row: Mapping[str, Any] | None) -> str:
-    if row is None:
-        return "not in the ledger"
-    return f"{row['verdict']}: {row['reason']}" if row["reason"] else str(row["verdict"])
-
-
-def _next_commands(branch: str, nodes: Sequence[Mapping[str, Any]]) -> Iterable[str]:
-    """Yield the next commands for a branch; ``nodes`` are its rows in the ledger."""
-    rejected = [node["node_id"] for node in nodes if node["verdict"] == "rejected"]
-    if rejected:
-        again = next_command.build(rejected, branch, upstream=True)
+def _next_commands(one: OpenBranchStatus) -> Iterable[str]:
+    branch = one.branch
+    if one.rejected:
+        again = next_command.build(one.rejected, branch, upstream=True)
         yield f"    after a fix, build again   {again}"
-    elif nodes:
+    elif one.nodes:
         yield f"    audit again and publish    {next_command.dbt('test', branch=branch)}"
         yield f"    publish as audited         {next_command.operation('wap_publish', branch)}"
     else:

@@ -8,9 +8,11 @@ from typing import ClassVar
 
 from sparkwap.core import next_command
 from sparkwap.core.arguments import argument
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.settings import Limits
 from sparkwap.runs.operations.context import Context, Operation
+from sparkwap.runs.operations.found import SweepResult
 
 
 class NotSwept(SparkwapError):
@@ -51,6 +53,18 @@ class Sweep(Operation):
         days = ("older_than", "named_older_than", "files_older_than")
         given = {key: value for key in days if (value := getattr(self, key)) is not None}
         report = work.look() if self.dry_run else work.sweep()
+        result = SweepResult(
+            report.done,
+            tuple(branch.name for branch in report.plan.branches),
+            len(report.plan.tags),
+            report.snapshots,
+            len(report.plan.manifests),
+            report.found.count,
+            report.found.size,
+            tuple(report.dead),
+            tuple(report.problems),
+        )
+        gate.found.append(CommandEnd("failed" if report.problems else "done", result))
         lines = sweeper.lines(report, next_command.operation(self.name, **given))
         if report.problems:
             raise NotSwept("\n".join(lines))
