@@ -145,10 +145,9 @@ class _Maker:
             candidate=candidate if candidate.isdecimal() else None,
             tests=[GateTest(test.name, test.status) for test in tests],
         )
-        name = naming.node_job(table.table, table.node_id, table.kind, self._command.name)
         made = self._pair(
             str(uuid5(self._run_id, table.node_id)),
-            self._job(name, table.kind.upper()),
+            self._job(table.node_id, table.kind.upper()),
             _ENDS[table.outcome],
             gate,
             node.started_at or self._results.started_at,
@@ -180,7 +179,7 @@ class _Maker:
         tested.inputFacets = {"dataQualityAssertions": facet}
         return self._pair(
             str(uuid5(self._run_id, f"tests of {table.node_id}")),
-            self._job(naming.tests_job(table.table, table.node_id, self._command.name), "TEST"),
+            self._job(naming.tests_job(table.node_id), "TEST"),
             RunState.COMPLETE,
             None,
             self._results.started_at,

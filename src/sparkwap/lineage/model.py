@@ -67,7 +67,6 @@ class Command:
     """The dbt command whose run has ended.
 
     Attributes:
-        name: ``build``, ``run``, ...
         job: The name of its job.
         namespace: The namespace of jobs.
         datasets: The namespace of datasets.
@@ -76,7 +75,6 @@ class Command:
         failed: Whether dbt itself fails, such as by a test of a source.
     """
 
-    name: str
     job: str
     namespace: str
     datasets: str

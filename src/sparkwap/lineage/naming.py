@@ -55,28 +55,13 @@ def parent(environment: Mapping[str, str]) -> Parent | None:
         return None
 
 
-def node_job(table: str, node_id: str, kind: str, command: str) -> str:
-    """Return the name of the job that builds a node.
+def tests_job(node_id: str) -> str:
+    """Return the name of the job of a node's tests.
 
-    Args:
-        table: ``schema.table``.
-        node_id: dbt's id: ``model.shop.orders``.
-        kind: ``model``, ``seed`` or ``snapshot``.
-        command: dbt's command.
+    The job that builds a node has its id as its name, as openlineage-dbt has with dbt's structured
+    log. A command that publishes what another one has built thus ends the same job.
     """
-    built = command == "build"
-    end = ".snapshot" if kind == "snapshot" else ".run" if built else ""
-    return f"{_stem(table, node_id)}{'.build' if built else ''}{end}"
-
-
-def tests_job(table: str, node_id: str, command: str) -> str:
-    """Return the name of the job of a node's tests; arguments as in `node_job`."""
-    return f"{_stem(table, node_id)}{'.build' if command == 'build' else ''}.test"
-
-
-def _stem(table: str, node_id: str) -> str:
-    # openlineage-dbt removes the type only of models and snapshots.
-    return f"{table.split('.', 1)[0]}.{node_id.split('.', 1)[-1]}"
+    return f"{node_id}.test"
 
 
 def _without_secrets(uri: str) -> str:

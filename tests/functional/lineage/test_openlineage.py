@@ -73,8 +73,7 @@ def test_a_catalog_is_told_what_readers_see(
     done = project.dbt("build").succeeded()
     assert "OpenLineage: 8 events sent" in done.text
     found = ends(log)
-    job = f"{project.schema}.shop.orders.build"
-    built = found[f"{job}.run"]
+    built = found["model.shop.orders"]
     assert built["eventType"] == "COMPLETE"
     assert built["run"]["facets"]["parent"]["run"]["runId"] == done.run_id
     # Through the ephemeral model.
@@ -85,7 +84,7 @@ def test_a_catalog_is_told_what_readers_see(
     assert output["facets"]["version"]["datasetVersion"] == str(main)
     assert output["facets"]["lifecycleStateChange"]["lifecycleStateChange"] == "CREATE"
     assert [one["name"] for one in output["facets"]["schema"]["fields"]] == ["id"]
-    (tested,) = found[f"{job}.test"]["inputs"]
+    (tested,) = found["model.shop.orders.test"]["inputs"]
     (assertion,) = tested["inputFacets"]["dataQualityAssertions"]["assertions"]
     assert (assertion["assertion"], assertion["column"]) == ("orders_are_unique", "id")
     assert found["dbt-run-shop"]["run"]["facets"]["sparkwap_gate"]["outcome"] == "published"
@@ -94,14 +93,30 @@ def test_a_catalog_is_told_what_readers_see(
     failed = project.dbt("build").failed()
     found = ends(log)
     assert reader.metadata(project.schema, "orders")["current-snapshot-id"] == main
-    states = {name.removeprefix(f"{project.schema}.shop."): one["eventType"]
-              for name, one in found.items()}  # fmt: skip
-    assert states == {"base.build.run": "ABORT", "orders.build.run": "FAIL", "dbt-run-shop": "FAIL"}
+    assert {name: one["eventType"] for name, one in found.items()} == {
+        "model.shop.base": "ABORT",
+        "model.shop.orders": "FAIL",
+        "dbt-run-shop": "FAIL",
+    }
     assert not any(event["outputs"] for event in found.values())
-    gate = found[f"{job}.run"]["run"]["facets"]["sparkwap_gate"]
+    gate = found["model.shop.orders"]["run"]["facets"]["sparkwap_gate"]
     assert gate["reasons"] == ["test orders_are_unique failed (1 row)"]
     assert gate["branch"] == failed.branch
     project.operation("wap_discard", branch=failed.branch).succeeded()
+
+    # A held branch has no versions until it is published.
+    monkeypatch.setenv("LINEAGE_BAD", "no")
+    held = project.dbt("build", wap_publish="never").succeeded()
+    found = ends(log)
+    assert found["model.shop.orders"]["eventType"] == "ABORT"
+    assert found["dbt-run-shop"]["eventType"] == "COMPLETE"
+    assert not any(event["outputs"] for event in found.values())
+    project.operation("wap_publish", branch=held.branch).succeeded()
+    found = ends(log)
+    (output,) = found["model.shop.orders"]["outputs"]
+    present = reader.metadata(project.schema, "orders")["current-snapshot-id"]
+    assert present != main
+    assert output["facets"]["version"]["datasetVersion"] == str(present)
 
 
 def test_a_slow_receiver_does_not_stop_a_publish(

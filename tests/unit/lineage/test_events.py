@@ -21,7 +21,7 @@ RUN = "0b1f5a52-6a7e-4a37-9c1b-0d8f3f1f7a11"
 BEGAN = datetime(2026, 1, 31, 6, tzinfo=UTC)
 BUILT = datetime(2026, 1, 31, 6, 1, tzinfo=UTC)
 ENDED = datetime(2026, 1, 31, 6, 5, tzinfo=UTC)
-COMMAND = Command("build", "dbt-run-shop", "dbt", "s3://lake/warehouse", "1.11.0")
+COMMAND = Command("dbt-run-shop", "dbt", "s3://lake/warehouse", "1.11.0")
 NODES = {
     "model.shop.orders": Node(
         ("raw.orders", "shop.customers"),
@@ -85,7 +85,7 @@ def of_job(found: list[Any], name: str) -> tuple[Any, Any]:
 
 
 def test_a_published_table_is_the_output_of_its_job() -> None:
-    start, end = of_job(sent(results(table())), "shop.shop.orders.build.run")
+    start, end = of_job(sent(results(table())), "model.shop.orders")
     assert (start["eventTime"], end["eventTime"]) == (BUILT.isoformat(), ENDED.isoformat())
     assert end["eventType"] == "COMPLETE"
     assert [one["name"] for one in end["inputs"]] == ["raw.orders", "shop.customers"]
@@ -111,7 +111,7 @@ def test_a_published_table_is_the_output_of_its_job() -> None:
 
 
 def test_tests_of_a_published_table_are_assertions_about_it() -> None:
-    _, end = of_job(sent(results(table())), "shop.shop.orders.build.test")
+    _, end = of_job(sent(results(table())), "model.shop.orders.test")
     assert end["eventType"] == "COMPLETE"
     assert not end["outputs"]
     (tested,) = end["inputs"]
@@ -130,7 +130,7 @@ def test_a_table_that_is_not_published_is_no_output(outcome: Outcome, state: str
     found = sent(
         results(table(outcome=outcome, reasons=reasons), publish_id=None), facts=Facts(NODES)
     )
-    _, end = of_job(found, "shop.shop.orders.build.run")
+    _, end = of_job(found, "model.shop.orders")
     assert end["eventType"] == state
     gate = end["run"]["facets"]["sparkwap_gate"]
     assert (gate["outcome"], gate["reasons"]) == (outcome, list(reasons))
@@ -146,7 +146,7 @@ def test_a_table_that_is_not_published_is_no_output(outcome: Outcome, state: str
 
 def test_a_held_table_that_others_publish_beside_has_no_version() -> None:
     found = sent(results(table(outcome="held"), table("history")))
-    _, end = of_job(found, "shop.shop.history.build.snapshot")
+    _, end = of_job(found, "snapshot.shop.history")
     assert [one["name"] for one in end["outputs"]] == ["shop.history"]
     assert "lifecycleStateChange" not in end["outputs"][0]["facets"]
     (read,) = end["inputs"]
@@ -187,7 +187,7 @@ def test_a_refused_publish_has_no_output() -> None:
         ),
         facts=Facts(NODES),
     )
-    _, end = of_job(found, "shop.shop.orders.build.run")
+    _, end = of_job(found, "model.shop.orders")
     assert end["eventType"] == "ABORT"
     assert not any(event["outputs"] for event in found)
     assert found[-1]["run"]["facets"]["errorMessage"]["message"] == "main of shop.orders has moved"
@@ -231,7 +231,7 @@ def test_a_repeat_is_not_a_second_run() -> None:
 def test_the_change_of_a_table(version: Version, materialized: str, change: str | None) -> None:
     facts = Facts({"model.shop.orders": Node(materialized=materialized)}, {"shop.orders": version})
     (output,) = of_job(
-        sent(results(table(candidate="file:/m.json")), facts=facts), "shop.shop.orders.build.run"
+        sent(results(table(candidate="file:/m.json")), facts=facts), "model.shop.orders"
     )[1]["outputs"]
     assert output["facets"].get("lifecycleStateChange", {}).get("lifecycleStateChange") == change
     assert ("version" in output["facets"]) == (version.snapshot is not None)
@@ -244,7 +244,7 @@ def test_stored_failures_and_leftovers_have_no_job() -> None:
 
 def test_a_node_that_the_manifest_does_not_know_has_no_inputs() -> None:
     found = sent(results(table(node_id="model.other.orders")))
-    _, end = of_job(found, "shop.other.orders.build.run")
+    _, end = of_job(found, "model.other.orders")
     assert (end["inputs"], [one["name"] for one in end["outputs"]]) == ([], ["shop.orders"])
 
 

@@ -27,28 +27,11 @@ def test_the_namespace_of_datasets(catalog: dict[str, str], namespace: str) -> N
     assert naming.dataset_namespace(catalog) == namespace
 
 
-@pytest.mark.parametrize(
-    ("node_id", "command", "name"),
-    [
-        ("model.shop.orders", "build", "marts.shop.orders.build.run"),
-        ("model.shop.orders", "run", "marts.shop.orders"),
-        ("model.shop.orders", "test", "marts.shop.orders"),
-        ("seed.shop.orders", "seed", "marts.shop.orders"),
-        ("snapshot.shop.orders", "build", "marts.shop.orders.build.snapshot"),
-        ("snapshot.shop.orders", "snapshot", "marts.shop.orders.snapshot"),
-    ],
-)
-def test_jobs_of_nodes(node_id: str, command: str, name: str) -> None:
-    kind = node_id.partition(".")[0]
-    assert naming.node_job("marts.fct_orders", node_id, kind, command) == name
-    tests = naming.tests_job("marts.fct_orders", node_id, command)
-    assert tests == f"marts.shop.orders{'.build' if command == 'build' else ''}.test"
-
-
 def test_the_environment_names_jobs() -> None:
     assert naming.job_namespace({}) == "dbt"
     assert naming.job_namespace({"OPENLINEAGE_NAMESPACE": "prod"}) == "prod"
     assert naming.command_job("shop", {}) == "dbt-run-shop"
+    assert naming.tests_job("model.shop.orders") == "model.shop.orders.test"
     assert naming.command_job("shop", {"OPENLINEAGE_DBT_JOB_NAME": "nightly"}) == "nightly"
 
 

@@ -160,7 +160,7 @@ class RunHooks:
             lines = [f"sparkwap  {reused}"]
         if self._runs.alerts is not None:
             lines += self._runs.alerts.closed(closing, manifest, results)
-        lines += lineage.closed(self._command, run.invocation, closing, results)
+        lines += lineage.closed(self._command, run, closing, results)
         lines += [*self._maintained(run, closing), *self._swept(run)]
         return {"lines": lines, "failed": closing.failed and self._fail(results)}
 
@@ -286,7 +286,7 @@ class RunHooks:
         self._runs.record(run, closing.left)
         self._runs.write_results(run, closing)
         tell(summary.lines(closing, run_id=run.run_id, branch=run.branch, width=width()))
-        tell(lineage.closed(self._command, run.invocation, closing))
+        tell(lineage.closed(self._command, run, closing))
         if closing.refused:
             raise DbtRuntimeError(closing.refused)
 
