@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -18,8 +19,11 @@ import pytest
 from dbt.adapters.factory import reset_adapters
 from dbt.cli.main import dbtRunner
 from dbt_common.events.base_types import EventLevel, EventMsg
+from jsonschema import Draft202012Validator
 
 from helpers.catalogs import PYTHON_MODELS
+from sparkwap.cli.results import schema
+from sparkwap.core import command_end
 
 VERDICT = re.compile(r"^ +(published|rejected|held) +(\S+) +(.*)$")
 ALIKE = re.compile(r"^ +(published|rejected|held) +[\d,]+ tables: (.*)$")
@@ -37,6 +41,7 @@ class Outcome:
         text: all that it printed, and the exception that ended it, if one did.
         statuses: dbt's status of each node and test, by name.
         verdicts: what the summary says of each table: (outcome, first reason), by ``schema.name``.
+        document: what it has left for programs; None if it has left nothing.
     """
 
     ok: bool
@@ -44,6 +49,7 @@ class Outcome:
     text: str
     statuses: dict[str, str]
     verdicts: dict[str, tuple[str, str]]
+    document: dict[str, Any] | None = None
 
     @property
     def branch(self) -> str:
@@ -88,6 +94,30 @@ def verdicts(text: str) -> dict[str, tuple[str, str]]:
         elif names := NAMES.match(line):
             found |= dict.fromkeys(names[1].split(", "), told)
     return found
+
+
+@cache
+def _schema() -> Draft202012Validator:
+    return Draft202012Validator(schema())
+
+
+def checked(path: Path, told: Mapping[str, tuple[str, str]], *, ok: bool) -> dict[str, Any] | None:
+    """Return a command's document, after a check that it agrees with schema, summary and dbt."""
+    document = command_end.read(path)
+    if document is None:
+        return None
+    _schema().validate(document)
+    if document["command"].startswith("dbt run-operation"):
+        return document
+    result = document["result"]
+    assert result is not None
+    outcomes = {table["table"]: table["outcome"] for table in result["tables"]}
+    assert {name: outcome for name, (outcome, _) in told.items()}.items() <= outcomes.items()
+    if ok:
+        worst = "held" if set(outcomes.values()) - {"published"} else "published"
+        assert document["outcome"] == (worst if outcomes else "done")
+    assert bool(result["publish_id"]) == ("published" in outcomes.values()), document
+    return document
 
 
 @dataclass
@@ -147,6 +177,7 @@ class Project:
         """Run a dbt command; keywords are vars."""
         events: list[EventMsg] = []
         command = self._command(arguments, variables)
+        self.document.unlink(missing_ok=True)
         ended = dbtRunner(callbacks=[events.append, *self.listeners]).invoke(command)
         # dbt keeps the last adapter, and what registers one next would be given it, with its lake.
         reset_adapters()
@@ -157,6 +188,7 @@ class Project:
         text = "\n".join(lines)
         # `docs generate` has the results of its compilation beside the catalog.
         ran = getattr(ended.result, "_compile_results", None) or ended.result
+        told = verdicts(text)
         return Outcome(
             ok=ended.success,
             run_id=events[0].info.invocation_id if events else "",
@@ -166,8 +198,14 @@ class Project:
                 for result in getattr(ran, "results", None) or []
                 if hasattr(result, "node")
             },
-            verdicts=verdicts(text),
+            verdicts=told,
+            document=checked(self.document, told, ok=ended.success),
         )
+
+    @property
+    def document(self) -> Path:
+        """The document of the last dbt command."""
+        return self.folder / "target" / command_end.FILE_NAME
 
     @property
     def errors(self) -> Path:

@@ -29,6 +29,7 @@ from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import add_dbt_options, call_of, say
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.redaction import redact
+from sparkwap.gate.doctor import Finding
 from sparkwap.metrics.command import register_metrics
 from sparkwap.page.command import register_page
 from sparkwap.plan.command import register_plan
@@ -38,7 +39,6 @@ from sparkwap.report.command import register_report
 if TYPE_CHECKING:
     from sparkwap.core.command_end import Outcome
     from sparkwap.core.dbt_cli import Commands
-    from sparkwap.gate.doctor import Finding
 
 FORMATS = ("text", "json")
 

@@ -29,6 +29,7 @@ from sparkwap.core import next_command
 from sparkwap.core.command_end import CommandEnd, Outcome
 from sparkwap.core.dbt_cli import DbtCall, DbtEnd, LakePlace, add_dbt_command, parse_call, say
 from sparkwap.core.errors import ConfigError
+from sparkwap.gate.results import RunResults
 from sparkwap.gate.settings import of_one_call
 from sparkwap.landing import LandingError, LandingFile
 from sparkwap.landing.entry import UNTIL
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from sparkwap.catalog import Identifier
     from sparkwap.catalog.model import TableState
     from sparkwap.core.dbt_cli import Commands
-    from sparkwap.gate.results import RunResults
     from sparkwap.ledger.records import LedgerPublish
 
 _DATES_SHOWN = 3

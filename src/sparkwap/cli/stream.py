@@ -17,11 +17,11 @@ from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, LakePlace, add_dbt_command, parse_call, say
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import redact
+from sparkwap.gate.results import RunResults
 from sparkwap.landing.raw_models import RawModel, position, raw_models, unread_topics
 
 if TYPE_CHECKING:
     from sparkwap.core.dbt_cli import Commands
-    from sparkwap.gate.results import RunResults
 
 LONGEST_WAIT_SECONDS = 600.0
 _MOST_DOUBLINGS = 20

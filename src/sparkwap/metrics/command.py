@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import add_dbt_options, call_of, say
 from sparkwap.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from sparkwap.core.dbt_cli import Commands
+
+
+@dataclass(frozen=True)
+class MetricsResult:
+    """The metrics, as text for Prometheus.
+
+    Attributes:
+        file: The file that was replaced; None if none.
+        text: The metrics.
+        faults: What could not be read, with the reason.
+    """
+
+    file: Path | None
+    text: str
+    faults: Mapping[str, str]
 
 
 def register_metrics(commands: Commands) -> None:
@@ -38,7 +56,7 @@ def register_metrics(commands: Commands) -> None:
     parser.set_defaults(handler=_metrics)
 
 
-def _metrics(parsed: argparse.Namespace) -> int:
+def _metrics(parsed: argparse.Namespace) -> CommandEnd:
     _require_client()
     # Imported here, because they import PyArrow and the library.
     from sparkwap.metrics import exposition
@@ -49,11 +67,12 @@ def _metrics(parsed: argparse.Namespace) -> int:
     for name, fault in facts.faults.items():
         say(f"{name} cannot be read: {fault}")
     found = samples(facts, own=parsed.own)
+    text = exposition.text(found)
     if parsed.file is None:
-        print(exposition.text(found), end="")
+        print(text, end="")
     else:
         exposition.write(found, parsed.file)
-    return 0
+    return CommandEnd(result=MetricsResult(parsed.file, text, facts.faults))
 
 
 def _require_client() -> None:

@@ -45,6 +45,14 @@ _OUTCOMES: Mapping[str, CommandOutcome] = {
 }
 
 
+class NotPublished(SparkwapError):
+    """A branch may not be published; the message has the next commands."""
+
+    def __init__(self, message: str, outcome: CommandOutcome = "rejected") -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
 @dataclass(frozen=True, slots=True)
 class PullRequestTable:
     """A table of the branch: ``schema.table``, its verdict, and the reason."""
@@ -232,9 +240,10 @@ class PullRequest:
         """
         found = self.standing()
         if found.outcome not in ("ready", "moved", "published", "nothing", "discarded"):
-            raise SparkwapError(
+            raise NotPublished(
                 f"{self.branch} {comment.title(found.outcome)}, so nothing was published; readers "
-                f"of main see no change.\n{_next(found)}"
+                f"of main see no change.\n{_next(found)}",
+                _OUTCOMES[found.outcome],
             )
         self._require_audited(found)
         if found.outcome not in ("ready", "moved"):
@@ -360,7 +369,7 @@ class PullRequest:
             digests(published.manifest) if published else {},
         )
         if differs:
-            raise SparkwapError(_not_audited(self.branch, differs))
+            raise NotPublished(_not_audited(self.branch, differs))
 
     def _tell_standing(self, found: BranchState) -> None:
         self._tell(f"{self.branch} {comment.title(found.outcome)}")

@@ -22,7 +22,7 @@ from helpers.lake import Reader
 from helpers.project import Project
 
 from sparkwap import server
-from sparkwap.core import checkpoints
+from sparkwap.core import checkpoints, command_end
 
 FILES = {
     "models/log.sql": """
@@ -140,6 +140,10 @@ def _try(
     else:
         # An exit code of 0 is told only where all is published.
         assert (code == 0) <= published
+    if (document := command_end.read(log.project.document)) and step not in BEFORE_RECORD:
+        # Programs are told of a publish only where there is one.
+        assert published or document["outcome"] in ("failed", "rejected", "held")
+        assert document["outcome"] != "published" or document["result"]["publish_id"]
     _go_on(log, after, published=published, ended=code == 0, recorded=step not in BEFORE_RECORD)
 
 

@@ -41,7 +41,7 @@ ENTRY = {
 REPORT = f"report --python {shutil.which('true')}"
 COMMANDS = (
     "doctor", "build", "quarantine list", "quarantine replay", "sweep --dry-run", REPORT,
-    "alerts test", "alerts check", "pr state --output state", "pr audit --branch pr_any",
+    "alerts test", "alerts check", "pr state --dir state", "pr audit --branch pr_any",
     "pr comment --branch pr_any", "pr publish --branch pr_any", "pr close --branch pr_any",
 )  # fmt: skip
 ALERTS = {"routes": [{"name": "team", "type": "webhook", "url": "{{ env_var('HOOK') }}"}]}
@@ -100,7 +100,7 @@ def test_a_command_runs_in_a_folder_of_the_project(shop: Project, command: str) 
         pytest.param("build", marks=pytest.mark.smoke),
         REPORT,
         "alerts check",
-        "pr state --output state",
+        "pr state --dir state",
     ],
 )
 def test_a_command_runs_elsewhere_by_its_options(
@@ -130,6 +130,6 @@ def test_the_page_is_served_in_a_folder_of_the_project(shop: Project) -> None:
 
 def test_a_profile_that_is_nowhere_is_told(shop: Project, tmp_path: Path) -> None:
     done = call(shop, f"doctor --project-dir {shop.folder} --profiles-dir {tmp_path}", tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert f"the profiles folder {tmp_path}" in done.stderr
     assert "Traceback" not in done.stderr

@@ -128,9 +128,8 @@ class Shop:
         """Return the reasons by node or test; empty if it is reused."""
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            assert main(["plan", "--json", *self.folders]) == 0
-        text = out.getvalue()
-        found: dict[str, Any] = json.loads(text[text.index("{") :])
+            assert main(["plan", "--output", "json", *self.folders]) == 0
+        found: dict[str, Any] = json.loads(out.getvalue())["result"]
         steps = [*found["nodes"], *found["tests"]]
         return {one["unique_id"].split(".")[2]: "; ".join(one["reasons"]) for one in steps}
 

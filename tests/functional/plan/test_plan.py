@@ -46,8 +46,8 @@ def sparkwap(project: Project, *arguments: str) -> int:
 def reasons(project: Project, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     """What a plan would build, with the reasons."""
     capsys.readouterr()
-    assert sparkwap(project, "plan", "--json") == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert sparkwap(project, "plan", "--output", "json") == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)["result"]
     steps = [*found["nodes"], *found["tests"]]
     return {
         step["unique_id"].split(".")[2]: "; ".join(step["reasons"])

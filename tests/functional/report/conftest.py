@@ -126,7 +126,7 @@ def page(story: Story, elementary: Path, tmp_path_factory: pytest.TempPathFactor
     """The report's page after the bad day."""
     output = tmp_path_factory.mktemp("report")
     folder = str(story.project.folder)
-    arguments = ["--project-dir", folder, "--profiles-dir", folder, "--output", str(output)]
+    arguments = ["--project-dir", folder, "--profiles-dir", folder, "--dir", str(output)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DBT_TARGET_PATH", "target")
         assert main(["report", *arguments, "--samples", "3", "--python", str(elementary)]) == 0

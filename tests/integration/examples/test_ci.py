@@ -45,7 +45,7 @@ def calls(place: Place) -> list[str]:
 
 def test_github_starts_the_right_job(place: Place) -> None:
     github = GitHub(place)
-    comment = ["pr comment --branch pr_7 --output comment.md"]
+    comment = ["pr comment --branch pr_7 --file comment.md"]
     comment += ["gh pr comment 7 --edit-last --create-if-none --body-file comment.md"]
     for action in ("opened", "synchronize", "reopened"):
         (name, ended), *others = github.pull_request(action, 7).items()

@@ -122,7 +122,7 @@ def test_the_page_is_written_from_the_answers(
         "page.write_text(json.loads(given.read_text())['answers']['get_models_runs'][0]['status'])",
     )
     wanted = project / "out"
-    assert called(project, "--python", str(keeps), "--output", str(wanted)) == 0
+    assert called(project, "--python", str(keeps), "--dir", str(wanted)) == 0
     assert capsys.readouterr().out.strip() == str(wanted / "index.html")
     assert (wanted / "index.html").read_text() == "error"
     assert [file.name for file in wanted.iterdir()] == ["index.html"]

@@ -10,6 +10,7 @@ import pytest
 from helpers.endpoints import Endpoint, dead_address
 
 from sparkwap.cli import main
+from sparkwap.core.command_end import EXIT_CODES
 
 
 @pytest.fixture
@@ -37,12 +38,12 @@ def route(name: str, **more: Any) -> dict[str, Any]:
 
 def test_each_route_gets_a_sample(project: Any, hook: Endpoint, capsys: Any) -> None:
     call = project(routes=[route("good"), route("bad", owners=["x"])])
-    assert call() == 1
+    assert call() == EXIT_CODES["failed"]
     assert capsys.readouterr().out == "good: sent\nbad: not sent: it cannot be reached\n"
     (request,) = hook.received
     assert "this is a test of the route; nothing was rejected" in request.body.decode()
     assert call("good") == 0
-    assert call("other") == 1
+    assert call("other") == EXIT_CODES["usage"]
     assert "No route is called 'other'" in capsys.readouterr().err
 
 
@@ -52,12 +53,13 @@ def test_a_note_if_some_events_reach_no_route(project: Any, capsys: Any) -> None
 
 
 def test_without_routes_the_error_names_the_document(project: Any, capsys: Any) -> None:
-    assert project()() == 1
+    assert project()() == EXIT_CODES["usage"]
     assert "There are no routes, so nothing was sent. See docs/alerts.md" in capsys.readouterr().err
 
 
 def test_an_error_in_the_settings_is_reported_without_the_secret(project: Any, capsys: Any) -> None:
-    assert project(routes=[{"name": "x", "type": "slack", "url": "https://in.clear/SECRET"}])() == 1
+    in_clear = {"name": "x", "type": "slack", "url": "https://in.clear/SECRET"}
+    assert project(routes=[in_clear])() == EXIT_CODES["usage"]
     error = capsys.readouterr().err
     assert "wap_alerts: routes[0].url: it is a secret" in error
     assert "SECRET" not in error

@@ -14,7 +14,8 @@ from sparkwap import cli
 from sparkwap.catalog.model import PublishedEntry
 from sparkwap.cli import build, main
 from sparkwap.core import dbt_cli, next_command
-from sparkwap.core.dbt_cli import DbtCall
+from sparkwap.core.command_end import EXIT_CODES
+from sparkwap.core.dbt_cli import DbtCall, DbtEnd
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.landing import LandingError, list_files, raw_models
 from sparkwap.landing.entry import UNTIL
@@ -57,6 +58,11 @@ def deliver(root: Path, entity: str, *days: date) -> None:
         path.write_text("id\n1\n")
 
 
+def gated(outcome: str) -> dict[str, Any]:
+    """Return the document of a run."""
+    return {"outcome": outcome, "message": None, "result": {"branch": "wap_1"}}
+
+
 class Lake:
     """A fake of dbt and the lake: a build of a drop publishes its files, or fails."""
 
@@ -68,7 +74,7 @@ class Lake:
         self.summaries = ""
         lake = self
 
-        def run(_: DbtCall, *command: str, **environment: str) -> int:
+        def run(_: DbtCall, *command: str, **environment: str) -> DbtEnd:
             day = environment.get(UNTIL)
             until = date.fromisoformat(day) if day else None
             lake.builds.append(until)
@@ -78,10 +84,10 @@ class Lake:
             else:
                 lake.summaries += steps
             if until in lake.bad:
-                return lake.bad[until]
+                return DbtEnd(lake.bad[until], gated("rejected" if lake.bad[until] else "held"))
             if until:
                 lake.published.add(until)
-            return 0
+            return DbtEnd(0, gated("published"))
 
         monkeypatch.setattr(DbtCall, "run", run)
         monkeypatch.setattr(DbtCall, "manifest", lambda _: manifest(root, *entities))
@@ -97,7 +103,8 @@ class Lake:
         return known if names is None else {n: d for n, d in known.items() if n in names}
 
     def build(self, *arguments: str) -> int:
-        return build.build(["--project-dir", str(self.root), *arguments], self.lines.append)
+        self.end = build.build(["--project-dir", str(self.root), *arguments], self.lines.append)
+        return self.end.exit_code
 
 
 @pytest.fixture
@@ -116,6 +123,12 @@ def test_drops_are_built_oldest_first_one_by_one(lake: Lake) -> None:
         "drop 2024-03-31 (3 of 3): 1 file",
         "3 drops published, up to 2024-03-31",
     ]
+    assert lake.end.result.builds[1] == build.Built(
+        "published",
+        FEBRUARY,
+        ("a/load_date=2024-02-29/all.csv", "b/load_date=2024-02-29/all.csv"),
+        {"branch": "wap_1"},  # type: ignore[arg-type]
+    )
 
 
 def test_nothing_new_and_nothing_changed_builds_nothing(lake: Lake) -> None:
@@ -279,6 +292,20 @@ def test_a_macro_that_uses_variables_is_a_reason_to_build() -> None:
 # ---------------------------------------------------------------- drops
 
 
+def test_the_outcome_is_that_of_the_last_build(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `wap_publish: lineage`, a drop may leave tables held and later drops continue."""
+    ends = iter(["held", "published", "held"])
+    run = DbtCall.run
+    monkeypatch.setattr(
+        DbtCall,
+        "run",
+        lambda call, *c, **more: DbtEnd(run(call, *c, **more).code, gated(next(ends))),
+    )
+    assert lake.build() == EXIT_CODES["held"]
+    assert lake.builds == [JANUARY, FEBRUARY, MARCH]
+    assert lake.lines[-1].endswith("up to 2024-03-31; the last build has left held tables")
+
+
 def test_the_first_rejected_drop_stops_it(lake: Lake) -> None:
     lake.bad = {FEBRUARY: 1}
     assert lake.build() == 1
@@ -286,6 +313,8 @@ def test_the_first_rejected_drop_stops_it(lake: Lake) -> None:
     last = lake.lines[-1]
     assert "drop 2024-02-29 was not published (dbt ended with code 1)" in last
     assert "Waiting: 2024-03-31." in last
+    assert [one.outcome for one in lake.end.result.builds] == ["published", "rejected"]
+    assert lake.end.result.waiting == (str(MARCH),)
     assert str(lake.root / "b" / "load_date=2024-02-29" / "all.csv") in last
     # The lines above this message are the commands for the drop.
     assert "then: sparkwap build" in last
@@ -297,7 +326,7 @@ def test_the_first_rejected_drop_stops_it(lake: Lake) -> None:
 
 def test_a_held_drop_stops_the_build_although_dbt_succeeds(lake: Lake) -> None:
     lake.bad = {JANUARY: 0}
-    assert lake.build() == 0
+    assert lake.build() == EXIT_CODES["held"]
     assert lake.builds == [JANUARY]
     assert "dbt succeeded, but the gate held it" in lake.lines[-1]
 
@@ -337,7 +366,7 @@ def test_a_missing_landing_folder_is_one_error(
     with pytest.raises(LandingError, match="There is no landing folder"):
         lake.build()
     assert lake.builds == []
-    assert main(["build", "--select", "x"]) == 1
+    assert main(["build", "--select", "x"]) == EXIT_CODES["failed"]
     assert capsys.readouterr().err.count("There is no landing folder") == 1
 
 
@@ -362,7 +391,7 @@ def test_dbt_gets_the_project_and_the_variables(
 
     monkeypatch.setattr(dbt_cli, "_run_interruptible", lambda *given: calls.append(given) or 0)
     call = dbt_cli.parse_call(["--project-dir", str(tmp_path), "-t", "pr", "--vars", "{x: 1}"])
-    assert call.run("build", **{UNTIL: "2024-01-31"}) == 0
+    assert call.run("build", **{UNTIL: "2024-01-31"}) == DbtEnd(0)
     command, environment = list(calls[0][0]), calls[0][1]
     assert command[3:5] == ["build", "--project-dir"]
     assert command[command.index("--target") + 1] == "pr"

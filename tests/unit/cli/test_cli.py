@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from sparkwap import cli
+from sparkwap.cli.results import RESULTS, schema
+from sparkwap.core.command_end import EXIT_CODES, CommandEnd, Outcome, of_dbt, plain
+from sparkwap.core.redaction import remember
 from sparkwap.server import Endpoint, ServerStatus, process
 
 
 def test_status_of_a_lake_without_a_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["server", "status", "--lake", str(tmp_path)]) == cli.EXIT_NOT_RUNNING
+    assert cli.main(["server", "status", "--lake", str(tmp_path)]) == EXIT_CODES["stopped"]
     assert "not running" in capsys.readouterr().out
 
 
@@ -46,7 +55,7 @@ def test_stop_without_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_an_error_is_one_message_without_a_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["server", "logs", "--lake", str(tmp_path)]) == cli.EXIT_ERROR
+    assert cli.main(["server", "logs", "--lake", str(tmp_path)]) == EXIT_CODES["failed"]
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("sparkwap: There is no log at ")
@@ -80,3 +89,123 @@ def test_without_a_command_the_usage_is_shown(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     assert caught.value.code == 2
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def document(printed: str) -> dict[str, Any]:
+    """Return the one document on standard output, which has the schema."""
+    (line,) = printed.splitlines()
+    found: dict[str, Any] = json.loads(line)
+    Draft202012Validator(schema()).validate(found)
+    return found
+
+
+def test_a_document_is_alone_on_standard_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = cli.main(["server", "status", "--lake", str(tmp_path), "--output", "json"])
+    printed = capsys.readouterr()
+    found = document(printed.out)
+    assert (found["command"], found["outcome"], found["exit_code"]) == (
+        "server status",
+        "stopped",
+        code,
+    )
+    assert found["result"]["state"] == "stopped"
+    assert "not running" in printed.err, "text is for people"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command", "outcome"),
+    [
+        (["server", "logs", "--lake", "none"], "server logs", "failed"),
+        (["plan", "--project-dir", "none"], "plan", "usage"),
+        (["build", "--project-dir", "none"], "build", "usage"),
+        (["stream", "--project-dir", "none"], "stream", "usage"),
+    ],
+)
+def test_an_error_is_a_document_too(
+    arguments: list[str], command: str, outcome: Outcome, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*arguments, "--output=json"]) == EXIT_CODES[outcome]
+    printed = capsys.readouterr()
+    found = document(printed.out)
+    assert (found["command"], found["outcome"]) == (command, outcome)
+    assert found["message"] in printed.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["plan", "--nonsense"], ["build", "--output", "x"]]
+)
+def test_wrong_arguments_are_a_document_too(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main([*arguments, "--output", "json"])
+    assert caught.value.code == EXIT_CODES["usage"]
+    assert document(capsys.readouterr().out)["outcome"] == "usage"
+
+
+def test_an_error_of_ours_is_a_document_and_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sparkwap.server.status", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["server", "status", "--output", "json"])
+    assert document(capsys.readouterr().out)["outcome"] == "failed"
+
+
+def test_every_command_has_the_option_and_a_result() -> None:
+    def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+        below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+        for one in below:
+            for each in one.choices.values():
+                yield from leaves(each)
+        if not below:
+            yield parser
+
+    found = {str(one.get_default("command")) for one in leaves(cli._parser())}
+    assert found == {one for one in RESULTS if not one.startswith("dbt ")}
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome", "expected"),
+    [
+        (0, "published", "published"),
+        (0, "held", "held"),
+        (0, "done", "done"),
+        (0, None, "done"),
+        (1, None, "failed"),
+        (2, None, "failed"),
+        (1, "rejected", "rejected"),
+        (1, "failed", "failed"),
+        (1, "held", "rejected"),
+        (1, "published", "rejected"),
+        (0, "failed", "failed"),
+        (0, "of a later version", "failed"),
+    ],
+)
+def test_the_outcome_of_dbt_is_never_better_than_its_exit_code(
+    code: int, outcome: str | None, expected: Outcome
+) -> None:
+    assert of_dbt(code, None if outcome is None else {"outcome": outcome}) == expected
+
+
+def test_a_document_has_no_secret() -> None:
+    remember("hunter22")
+    found = json.loads(
+        CommandEnd("failed", {"a hunter22": ["x hunter22"]}, "hunter22").document("x")
+    )
+    assert "hunter22" not in str(found)
+
+
+def test_values_are_as_json_knows_them() -> None:
+    given = {
+        "day": date(2026, 1, 31),
+        "file": Path("a/b"),
+        "set": frozenset({"b", "a"}),
+        "no": None,
+    }
+    assert plain(given) == {"day": "2026-01-31", "file": "a/b", "set": ["a", "b"], "no": None}

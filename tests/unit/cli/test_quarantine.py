@@ -8,7 +8,7 @@ import pytest
 
 from sparkwap import landing
 from sparkwap.cli import quarantine
-from sparkwap.core.dbt_cli import DbtCall, LakePlace, parse_call
+from sparkwap.core.dbt_cli import DbtCall, DbtEnd, LakePlace, parse_call
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing import raw_models
 from sparkwap.landing.entry import REPLAY
@@ -96,8 +96,9 @@ def test_a_replay_builds_downstream_models(monkeypatch: pytest.MonkeyPatch) -> N
     left = iter([[ROW, ROW], [ROW]])
     monkeypatch.setattr(quarantine, "bad_rows", lambda *_: next(left))
     monkeypatch.setattr(DbtCall, "lake", lambda _: LakePlace("lake", {}))
-    monkeypatch.setattr(DbtCall, "run", lambda _, *a, **k: calls.append((a, k)) or 0)
-    assert quarantine.replay(parse_call([]), [MODEL], lines.append) == 0
+    monkeypatch.setattr(DbtCall, "run", lambda _, *a, **k: calls.append((a, k)) or DbtEnd(0))
+    end = quarantine.replay(parse_call([]), [MODEL], lines.append)
+    assert (end.exit_code, end.result) == (0, quarantine.QuarantineReplay(2, 1))
     assert calls == [(("build", "--select", "raw_shop__orders+"), {REPLAY: "true"})]
     assert lines[0].startswith("1 row of 2 accepted")
 
@@ -106,5 +107,5 @@ def test_nothing_to_replay_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     lines: list[str] = []
     monkeypatch.setattr(quarantine, "bad_rows", lambda *_: [])
     monkeypatch.setattr(DbtCall, "lake", lambda _: LakePlace("lake", {}))
-    assert quarantine.replay(parse_call([]), [MODEL], lines.append) == 0
+    assert quarantine.replay(parse_call([]), [MODEL], lines.append).exit_code == 0
     assert lines == ["no row is in quarantine; nothing to do"]

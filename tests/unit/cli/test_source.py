@@ -253,7 +253,7 @@ def test_models_are_written_and_nothing_is_overwritten(
     assert "cast(`Item No` as bigint) as item_no," in staging
     assert "cast(price as double) as price," in staging
 
-    assert add(tmp_path, path) == 1
+    assert add(tmp_path, path) == 2
     assert "exists already. Nothing was written" in capsys.readouterr().err
 
 
@@ -270,7 +270,7 @@ def test_missing_requirements_of_a_build_are_reported_first(
     path = sample(tmp_path, "p.csv", "id\n7\n")
     (tmp_path / "dbt_project.yml").write_text("name: shop\nmodels: {shop: {+enabled: true}}\n")
     call = ["source", "add", str(path), "--source", "a", "--entity", "things"]
-    assert main([*call, "--project-dir", str(tmp_path)]) == 1
+    assert main([*call, "--project-dir", str(tmp_path)]) == 2
     told = capsys.readouterr().err
     assert "has no landing folder for models/raw" in told
     assert yaml.safe_load(told[told.index("models:") :])["models"]["shop"]["raw"]["+meta"]["drop"]
@@ -298,7 +298,7 @@ def test_files_in_the_landing_folder_are_read_where_they_are(
     path = sample(folder, "p.csv", "id\n7\n")
     assert add(tmp_path, path) == 0
     assert landing(tmp_path, "raw_shop__things")["path"] == "web/parts"
-    assert add(tmp_path, path, "--source", "crm") == 1
+    assert add(tmp_path, path, "--source", "crm") == 2
     assert "raw_shop__things already reads the folder 'web/parts'" in capsys.readouterr().err
 
 
@@ -330,7 +330,7 @@ def test_names_must_be_legal_table_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = sample(tmp_path, "p.csv", "id\n7\n")
-    assert add(tmp_path, path, "--source", "Shop 1") == 1
+    assert add(tmp_path, path, "--source", "Shop 1") == 2
     assert "--source is 'Shop 1'" in capsys.readouterr().err
     (tmp_path / "dbt_project.yml").unlink()
     from sparkwap.cli.source import add as add_source

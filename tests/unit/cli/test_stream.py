@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkwap.cli import main, stream
+from sparkwap.core.command_end import CommandEnd
+from sparkwap.core.dbt_cli import DbtEnd
 from sparkwap.core.errors import ConfigError
 
 
@@ -36,14 +38,15 @@ class Topics:
         self.found: list[Any] = []
         self.builds: list[tuple[str, ...]] = []
         self.lines: list[str] = []
+        self.ends: list[CommandEnd] = []
         self.pauses: list[float] = []
         self.faults: list[str] = []
 
     def call(self, arguments: list[str]) -> Any:
-        def run(*command: str) -> int:
+        def run(*command: str) -> DbtEnd:
             self.builds.append(command)
             self.position += next(self.publishes)
-            return 0
+            return DbtEnd(0)
 
         return SimpleNamespace(
             build=tuple(arguments), manifest=dict, project_dir=Path(), lake=lambda: None, run=run
@@ -70,7 +73,9 @@ class Topics:
         before = signal.getsignal(signal.SIGTERM)
         try:
             with pytest.raises(Enough):
-                stream.stream(5, list(arguments), self.lines.append, self.pauses.append)
+                stream.stream(
+                    5, list(arguments), self.ends.append, self.lines.append, self.pauses.append
+                )
         finally:
             signal.signal(signal.SIGTERM, before)
         return self
@@ -81,6 +86,8 @@ def test_only_what_has_messages_is_built(monkeypatch: pytest.MonkeyPatch) -> Non
     assert ran.builds == [("build", "--threads", "2", "--select", "raw_a+")]
     assert ran.lines == ["watching a, every 5 s; Ctrl-C stops", "raw_a has 2 unread messages"]
     assert ran.pauses == [5, 5, 5]
+    (end,) = ran.ends
+    assert end.result == stream.StreamBuild(("raw_a",), {"raw_a": 2}, None)
 
 
 def test_it_waits_longer_after_each_build_that_is_not_published(
@@ -124,14 +131,14 @@ def test_a_fault_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_selects_the_nodes_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "parse_call", Topics([], []).call)
     with pytest.raises(ConfigError, match="takes no --select"):
-        stream.stream(5, ["--select", "x"])
+        stream.stream(5, ["--select", "x"], print)
 
 
 def test_a_project_without_topics_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "parse_call", Topics([], []).call)
     monkeypatch.setattr(stream, "raw_models", lambda *_: [])
     with pytest.raises(ConfigError, match="No raw model reads a topic"):
-        stream.stream(5, [])
+        stream.stream(5, [], print)
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "x", "601"])

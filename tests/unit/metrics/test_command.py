@@ -39,5 +39,5 @@ def test_without_the_library_the_error_has_the_command_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert main(["metrics"]) == 1
+    assert main(["metrics"]) == 2
     assert "pip install 'dbt-sparkwap[metrics]'" in capsys.readouterr().err

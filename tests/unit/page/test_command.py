@@ -13,6 +13,7 @@ import pytest
 
 from sparkwap.cli import main
 from sparkwap.core import dbt_cli
+from sparkwap.core.command_end import EXIT_CODES, CommandEnd
 from sparkwap.core.dbt_cli import DbtCall
 from sparkwap.core.errors import ConfigError
 from sparkwap.page import access, command
@@ -51,7 +52,7 @@ def test_without_streamlit_the_error_has_the_command_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert main(["page"]) == 1
+    assert main(["page"]) == EXIT_CODES["usage"]
     said = capsys.readouterr().err
     assert "make page" in said
     assert "pip install 'dbt-sparkwap[page]'" in said
@@ -78,16 +79,19 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return seen
 
 
-def start(folder: Path, **more: Any) -> int:
+def start(folder: Path, **more: Any) -> CommandEnd:
     names = [option.replace("-", "_") for option in dbt_cli._DBT_OPTIONS]
-    given = {**dict.fromkeys(names), "port": None, "project_dir": str(folder), **more}
+    given = {**dict.fromkeys(names), "port": None, "project_dir": str(folder), "emit": print}
+    given |= more
     return command.page(argparse.Namespace(**given))
 
 
 def test_the_token_is_printed_but_not_in_the_address_or_the_command(
     started: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert start(tmp_path, target="pr") == 0
+    emitted: list[CommandEnd] = []
+    assert start(tmp_path, target="pr", emit=emitted.append) == CommandEnd()
+    assert emitted[0].result.url.startswith("http://127.0.0.1:")
     (seen,) = started
     told = capsys.readouterr().out.splitlines()
     assert seen["token"] in told[1]
@@ -106,6 +110,6 @@ def test_a_given_token_is_not_printed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(TOKEN, "a-token-of-my-own")
-    assert start(tmp_path) == 0
+    assert start(tmp_path) == CommandEnd()
     assert started[0]["token"] == "a-token-of-my-own"
     assert "a-token-of-my-own" not in capsys.readouterr().out

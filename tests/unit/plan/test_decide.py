@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
+from sparkwap.core.command_end import plain
 from sparkwap.plan import render
 from sparkwap.plan.decide import Facts, Input, Known, Plan, decide
 
@@ -80,8 +80,8 @@ def test_the_plan_as_text_markdown_and_json() -> None:
         "Build these alone: sparkwap build --stale",
     ]
     assert render.markdown(found)[-1] == "| build | `fact` | it uses rand | about 3.0 s |"
-    assert render.document(found)["stale"] == ["model.shop.fact"]
-    assert json.loads(json.dumps(render.document(found)))["nodes"][0]["last_at"] == AT.isoformat()
+    assert render.document(found).stale == ("model.shop.fact",)
+    assert plain(render.document(found))["nodes"][0]["last_at"] == AT.isoformat()
     assert render.text(plan(RAW, FACT))[0] == (
         "Nothing to build: 2 nodes are as they were published."
     )

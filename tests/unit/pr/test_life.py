@@ -14,6 +14,7 @@ from helpers.documents import commands
 from sparkwap import diff
 from sparkwap.cli import main
 from sparkwap.core import dbt_cli
+from sparkwap.core.command_end import EXIT_CODES
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings, from_environment
@@ -128,7 +129,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        dbt_cli.DbtCall, "run", lambda call, *c, **more: world.dbt(call, *c, **more)
+        dbt_cli.DbtCall,
+        "run",
+        lambda call, *c, **more: dbt_cli.DbtEnd(world.dbt(call, *c, **more)),
     )
     monkeypatch.setattr(dbt_cli.DbtCall, "lake", lambda call: world.found)
     monkeypatch.setattr(dbt_cli.DbtCall, "manifest", lambda call, again: with_code(world.code))
@@ -257,8 +260,8 @@ def test_a_publish_continues_after_a_refused_publish(world: World) -> None:
 
 
 def test_the_state_folder_has_the_code_of_a_publish(world: World, tmp_path: Path) -> None:
-    given = ["pr", "state", "--output", str(tmp_path / "state")]
-    assert main(given) == 1, "nothing is published yet"
+    given = ["pr", "state", "--dir", str(tmp_path / "state")]
+    assert main(given) == EXIT_CODES["failed"], "nothing is published yet"
     world.build()
     first = world.lake.ledger.publishes()[0].run_id
     world.code = "select 2"
@@ -272,12 +275,12 @@ def test_the_state_folder_has_the_code_of_a_publish(world: World, tmp_path: Path
     assert code() == "select 2"
     assert main([*given, "--base", first]) == 0
     assert code() == "select 1"
-    assert main([*given, "--base", "99999999"]) == 1
+    assert main([*given, "--base", "99999999"]) == EXIT_CODES["usage"]
 
 
 def test_an_illegal_branch_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("main", "PR-1", "wap_1a2b3c4d"):
-        assert main(["pr", "close", "--branch", name]) == 1
+        assert main(["pr", "close", "--branch", name]) == EXIT_CODES["usage"]
     assert "Nothing was done" in capsys.readouterr().err
 
 

@@ -187,6 +187,8 @@ class CommandRun:
         relation_overlay.activate(run.candidates.overlay)
         checkpoint(checkpoints.RUN_OPENING, run_id=run.run_id, branch=run.branch)
         self.record(run, "open", continuation.gone)
+        # A run that is killed leaves these results, so no program takes older ones for its own.
+        self.write_results(run, None, state.UNFINISHED)
         if continuation.line is not None:
             tell([continuation.line])
         return run

@@ -66,8 +66,6 @@ class RunHooks:
         self._runs.record_unfinished()
         self._reuse.find(run)
         self._runs.opened_by_hook = True
-        # A run that is killed leaves these results, and no machine takes older ones for its own.
-        self._runs.write_results(run, None, UNFINISHED)
         checkpoint(checkpoints.RUN_OPENED, run_id=run.run_id, branch=run.branch)
         return run.branch
 
