@@ -53,6 +53,7 @@ AREAS: Mapping[str, tuple[str, ...]] = {
     "src/sparkwap/gate/": ("gate", "attacks", "conflicts"),
     "src/sparkwap/landing/": ("landing", "streams", "pipeline", "hostile", "replay"),
     "src/sparkwap/ledger/": ("ledger", "gate", "report"),
+    "src/sparkwap/lineage/": ("lineage",),
     "src/sparkwap/maintenance/": ("maintenance", "sweep", "erasure", "crashes"),
     "src/sparkwap/metrics/": ("metrics",),
     "src/sparkwap/page/": ("page",),

@@ -114,6 +114,7 @@ class GateSettings:
         diff_hide: Columns whose values no data diff shows: `column`, `table.column` or
             `schema.table.column`; `*` matches any text.
         alerts: The alerts and their routes.
+        openlineage: Whether a run sends OpenLineage events at its end.
         writes: Ungated tables that hooks and operations may write to and change.
         varying: Variables that may have another value in each run; a test that uses one of them is
             not held because of it.
@@ -141,6 +142,7 @@ class GateSettings:
     log: LogMode = "file"
     diff_hide: tuple[str, ...] = ()
     alerts: AlertSettings = field(default_factory=AlertSettings)
+    openlineage: SweepMode = "never"
     writes: tuple[Name, ...] = ()
     varying: tuple[str, ...] = ()
 
@@ -155,10 +157,10 @@ class GateSettings:
         `wap_alerts`, `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days`,
         `wap_sweep_files_after_days`, `wap_sweep_manifests_after_days`, `wap_maintain`,
         `wap_maintain_budget`, `wap_maintain_keep_days`, `wap_maintain_keep_publishes`,
-        `wap_varying_vars` and `wap_diff_hide`. A missing key, or a key without a value
-        (`wap_branch:`), has its default; but `wap_tag_retention_days` without a value keeps tags
-        without limit. Numbers and booleans may be text, as from `env_var`. Keys without the prefix
-        `wap_` are ignored.
+        `wap_openlineage`, `wap_varying_vars` and `wap_diff_hide`. A missing key, or a key without
+        a value (`wap_branch:`), has its default; but `wap_tag_retention_days` without a value keeps
+        tags without limit. Numbers and booleans may be text, as from `env_var`. Keys without the
+        prefix `wap_` are ignored.
 
         Raises:
             ConfigError: Unknown keys or illegal values; one message lists all of them.
@@ -203,6 +205,7 @@ class GateSettings:
             diff_hide=reader.read("wap_diff_hide", _names, "a list of column names") or (),
             varying=reader.read("wap_varying_vars", _names, "a list of names of variables") or (),
             alerts=_given(reader.read("wap_alerts", alerting.parse, None), AlertSettings()),
+            openlineage=cast(SweepMode, reader.choice("wap_openlineage", get_args(SweepMode))),
         )
         reader.finish()
         return settings

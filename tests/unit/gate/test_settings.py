@@ -40,6 +40,7 @@ def test_all_settings_are_read() -> None:
             "wap_maintain_keep_publishes": "9",
             "wap_disabled_tests": "publish",
             "wap_log": "none",
+            "wap_openlineage": "end_of_run",
         }
     )
     assert settings == GateSettings(
@@ -58,6 +59,7 @@ def test_all_settings_are_read() -> None:
         sweep_limits=Limits(1, 2, 4, 5),
         upkeep=Upkeep("end_of_run", None, 0.05, 3, 9),
         log="none",
+        openlineage="end_of_run",
     )
 
 
@@ -106,6 +108,7 @@ def test_a_key_without_a_value() -> None:
         ("wap_sweep_after_days", 0, "1 or more"),
         ("wap_sweep_files_after_days", "soon", "1 or more"),
         ("wap_maintain", "always", "never, end_of_run"),
+        ("wap_openlineage", "always", "never, end_of_run"),
         ("wap_maintain_budget", "much", "a share of the runs' time such as 10%"),
         ("wap_maintain_budget", "101%", "a share of the runs' time such as 10%"),
         ("wap_maintain_budget", -1, "a share of the runs' time such as 10%"),

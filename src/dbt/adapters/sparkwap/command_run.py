@@ -127,6 +127,11 @@ class CommandRun:
         from sparkwap.runs.types import Invocation
 
         command, settings = self.command, self.command.settings
+        if settings.openlineage != "never":
+            # Imported late, because most projects send no events.
+            from sparkwap.lineage.send import require_client
+
+            require_client()
         lake, dbt_manifest = command.lake, command.dbt_manifest()
         tables = dbt_nodes.tables(dbt_manifest)
         names.require_own(tables, lake.alike(tables))

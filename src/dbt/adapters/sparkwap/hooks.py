@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dbt.adapters.base.meta import available
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt.adapters.sparkwap import rebase, run_results
+from dbt.adapters.sparkwap import lineage, rebase, run_results
 from dbt.adapters.sparkwap.command import as_dbt_error, next_to_tell, tell, width
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.dbt_nodes import maintenance_rules
@@ -158,6 +158,7 @@ class RunHooks:
             lines = [f"sparkwap  {reused}"]
         if self._runs.alerts is not None:
             lines += self._runs.alerts.closed(closing, manifest, results)
+        lines += lineage.closed(self._command, run, closing, results)
         lines += [*self._maintained(run, closing), *self._swept(run)]
         return {"lines": lines, "failed": closing.failed and self._fail(results)}
 
@@ -283,6 +284,7 @@ class RunHooks:
         self._runs.record(run, closing.left)
         self._runs.write_results(run, closing)
         tell(summary.lines(closing, run_id=run.run_id, branch=run.branch, width=width()))
+        tell(lineage.closed(self._command, run, closing))
         if closing.refused:
             raise DbtRuntimeError(closing.refused)
 

@@ -342,6 +342,11 @@ class ProjectManifest:
             key for key, up in above.items() if up is None or materialized(up) != "ephemeral"
         )
 
+    def inputs_of(self, node_id: str) -> list[tuple[str, str]]:
+        """Return the tables and views that a node's SQL names, also through ephemeral models."""
+        found = map(self.table, sorted(self._inlined(self._nodes[node_id])))
+        return [table for table in found if table is not None]
+
     def _inlined(self, node: Any) -> frozenset[str]:
         """Return the parents that a node's SQL names, with ephemeral ones replaced by theirs."""
         found: set[str] = set()

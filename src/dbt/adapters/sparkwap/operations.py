@@ -8,7 +8,8 @@ from typing import Any
 
 from dbt.adapters.base.meta import available
 
-from dbt.adapters.sparkwap.command import as_dbt_error, tells_next, width
+from dbt.adapters.sparkwap import lineage
+from dbt.adapters.sparkwap.command import as_dbt_error, tell, tells_next, width
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.dbt_nodes import maintenance_rules
 from dbt.adapters.sparkwap.statements import StatementGuard
@@ -110,7 +111,12 @@ class Operations:
             found=found,
         )
         with self._statements.own():
-            lines = operations.call(name, arguments)
+            try:
+                lines = operations.call(name, arguments)
+            except SparkwapError:
+                tell(lineage.published(command, found))  # A part may be published.
+                raise
+        lines += lineage.published(command, found)
         if operations.rolled_back:
             lines += rolled_back(command, operations.rolled_back)
         return lines
