@@ -7,6 +7,7 @@ another ``SCHEMA_VERSION``.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -76,7 +77,7 @@ class CommandEnd:
             "message": self.message,
             "result": self.result,
         }
-        return json.dumps(plain(found), ensure_ascii=False)
+        return json.dumps(plain(found), allow_nan=False)  # ASCII, for every locale
 
 
 FILE_NAME = "sparkwap_results.json"
@@ -146,4 +147,6 @@ def plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, str | Path):
         return redact(str(value))
-    return value if isinstance(value, int | float | None) else redact(str(value))
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None  # JSON has no other
+    return value if isinstance(value, int | None) else redact(str(value))

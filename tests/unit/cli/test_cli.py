@@ -201,6 +201,13 @@ def test_a_document_has_no_secret() -> None:
     assert "hunter22" not in str(found)
 
 
+def test_a_document_is_ascii() -> None:
+    text = CommandEnd("failed", {"nan": float("nan")}, "Zürich \udc80\n\u2028").document("x")
+    assert text.isascii()
+    assert len(text.splitlines()) == 1
+    assert json.loads(text)["result"] == {"nan": None}
+
+
 def test_values_are_as_json_knows_them() -> None:
     given = {
         "day": date(2026, 1, 31),
