@@ -11,8 +11,9 @@ import argparse
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +26,7 @@ from sparkwap.cli.operations import register_operations
 from sparkwap.cli.quarantine import register_quarantine
 from sparkwap.cli.source import register_source
 from sparkwap.cli.stream import register_stream
-from sparkwap.core.command_end import CommandEnd
+from sparkwap.core.command_end import EXIT_CODES, CommandEnd
 from sparkwap.core.dbt_cli import add_dbt_options, call_of, say
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.redaction import redact
@@ -51,11 +52,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given, out = list(sys.argv[1:] if arguments is None else arguments), sys.stdout
     as_json = "--output=json" in given or ("--output", "json") in pairwise(given)
-    command = ""
+    command, lost = "", list[OSError]()
 
     def emit(end: CommandEnd) -> None:
-        if as_json:
-            print(end.document(command), file=out, flush=True)
+        if as_json and not lost:
+            try:
+                print(end.document(command), file=out, flush=True)
+            except OSError as error:
+                # Nobody has read the document, so no exit code may stand for it.
+                lost.append(error)
+                print(f"sparkwap: the document cannot be written: {error}", file=sys.stderr)
+                with suppress(OSError):
+                    out.close()
 
     try:
         parsed = _parse(given)
@@ -73,11 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             emit(CommandEnd("usage", message="Wrong arguments; standard error has the message."))
         raise
     except Exception as error:
-        # A traceback is for us, the document and the exit code are for the caller.
-        emit(CommandEnd("failed", message=f"{type(error).__name__}: {error}"))
-        raise
+        # Python's own exit code would be that of a rejected run.
+        traceback.print_exc()
+        end = CommandEnd("failed", message=f"{type(error).__name__}: {error}")
     emit(end)
-    return end.exit_code
+    return EXIT_CODES["failed"] if lost else end.exit_code
 
 
 def _parse(given: Sequence[str]) -> argparse.Namespace:

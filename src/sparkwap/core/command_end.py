@@ -104,7 +104,8 @@ def write(path: Path, command: str, end: CommandEnd) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(scratch, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
+    scratch.unlink(missing_ok=True)
+    with os.fdopen(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
         file.write(end.document(command) + "\n")
     scratch.replace(path)
 

@@ -86,8 +86,12 @@ class DbtEnd:
 
     @property
     def message(self) -> str | None:
-        """The error in the gate's document; None if there is none."""
-        return self.document["message"] if self.document else None
+        """The error; None if there is none."""
+        if self.document is not None:
+            return str(self.document["message"]) if self.document["message"] else None
+        if self.code:
+            return f"dbt ended with exit code {self.code} before the gate; its output has the error"
+        return None
 
 
 @dataclass(frozen=True)
@@ -227,7 +231,7 @@ def _run_interruptible(command: Sequence[str], environment: Mapping[str, str]) -
     dbt gets the interrupt too, and needs seconds to cancel its statements and release its lease.
     """
     # Where standard output is for machines, text goes to standard error.
-    output = sys.__stderr__ if sys.stdout is sys.stderr else None
+    output = (sys.__stderr__ or subprocess.DEVNULL) if sys.stdout is sys.stderr else None
     with subprocess.Popen(command, env=environment, stdout=output) as child:
         try:
             return child.wait()

@@ -152,9 +152,21 @@ def test_an_error_of_ours_is_a_document_and_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sparkwap.server.status", lambda _: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        cli.main(["server", "status", "--output", "json"])
-    assert document(capsys.readouterr().out)["outcome"] == "failed"
+    assert cli.main(["server", "status", "--output", "json"]) == EXIT_CODES["failed"]
+    printed = capsys.readouterr()
+    assert document(printed.out)["outcome"] == "failed"
+    assert "ZeroDivisionError" in printed.err
+    assert cli.main(["server", "status"]) == EXIT_CODES["failed"], "1 is that of a rejected run"
+
+
+def test_a_document_that_nobody_gets_has_the_exit_code_of_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        given = ["server", "stop", "--lake", str(tmp_path), "--output", "json"]
+        assert cli.main(given) == EXIT_CODES["failed"]
+        assert "the document cannot be written" in capsys.readouterr().err
 
 
 def test_every_command_has_the_option_and_a_result() -> None:

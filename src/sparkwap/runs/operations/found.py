@@ -39,8 +39,8 @@ class OpenTable:
     reason: str | None
     where: str
     candidate: str
-    base: int | None = None
-    main: int | None = None
+    base: str | None = None
+    main: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

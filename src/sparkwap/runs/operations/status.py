@@ -110,7 +110,9 @@ def _open_table(table: catalog.OpenTable, row: Mapping[str, Any] | None) -> Open
     known = row is None or row["candidate_snapshot"] in (None, table.head)
     verdict, reason = _verdict(row) if known else ("rejected", _REWRITTEN)
     name, head = ".".join(table.identifier), str(table.head)
-    return OpenTable(name, verdict, reason, "branch", head, table.base, table.main_now)
+    # As text, because programs of other languages round such numbers.
+    base, main = (None if one is None else str(one) for one in (table.base, table.main_now))
+    return OpenTable(name, verdict, reason, "branch", head, base, main)
 
 
 def _tell_last(gate: Context, half_way: Collection[str]) -> Iterable[str]:
