@@ -270,18 +270,27 @@ class CommandRun:
             settings=self.command.environment,
         ).write(self.command.target_path, gone)
 
-    def write_results(self, run: Run, end: RunEnd | None, message: str | None = None) -> None:
+    def write_results(
+        self,
+        run: Run,
+        end: RunEnd | None,
+        message: str | None = None,
+        *,
+        dbt_failed: bool = False,
+    ) -> None:
         """Write the results of the run for machines.
 
         Args:
             run: The run.
             end: Its end; None while it has none.
             message: The error, if the gate has not closed the run.
+            dbt_failed: Whether a node or a test has failed, also one without a table.
 
         Raises:
             DbtRuntimeError: The file cannot be written.
         """
-        outcome = "failed" if end is None else results.outcome(end)
+        decided = "failed" if end is None else results.outcome(end)
+        outcome = command_end.of_dbt(int(dbt_failed), {"outcome": decided})
         found = CommandEnd(outcome, results.run_results(run.invocation, end), message)
         path = command_end.results_file(self.command.target_path)
         try:
