@@ -13,7 +13,7 @@ from sparkwap.cli.build import BuildResult
 from sparkwap.cli.quarantine import QuarantineList, QuarantineReplay
 from sparkwap.cli.source import SourceAdded
 from sparkwap.cli.stream import StreamBuild
-from sparkwap.core.command_end import SCHEMA_VERSION, Outcome
+from sparkwap.core.command_end import EXIT_CODES, SCHEMA_VERSION, Outcome
 from sparkwap.gate.results import RunResults
 from sparkwap.metrics.command import MetricsResult
 from sparkwap.page.command import PageResult
@@ -61,6 +61,9 @@ def schema() -> dict[str, Any]:
     refs, described = TypeAdapter.json_schemas(
         [(name, "serialization", TypeAdapter(one)) for name, one in sorted(types.items())],
     )
+    for one in described["$defs"].values():
+        if one.get("type") == "object" and "properties" in one:
+            one["required"] = list(one["properties"])
     by_name = {name: ref for (name, _), ref in refs.items()}
     text = {"type": "string"}
     nothing = {"type": "null"}
@@ -85,6 +88,13 @@ def schema() -> dict[str, Any]:
                 "then": {"properties": {"result": {"anyOf": [by_name[one.__name__], nothing]}}},
             }
             for command, one in RESULTS.items()
+        ]
+        + [
+            {
+                "if": {"properties": {"outcome": {"const": outcome}}},
+                "then": {"properties": {"exit_code": {"const": code}}},
+            }
+            for outcome, code in EXIT_CODES.items()
         ],
         "$defs": described["$defs"],
     }  # fmt: skip

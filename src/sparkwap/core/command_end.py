@@ -6,6 +6,7 @@ another ``SCHEMA_VERSION``.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -87,6 +88,9 @@ VARIABLE = "SPARKWAP_RESULTS"
 """The environment variable with another file for it."""
 
 
+_DBT_USAGE = 2
+
+
 def results_file(target: Path) -> Path:
     """Return the file for the document of a dbt command.
 
@@ -103,11 +107,16 @@ def write(path: Path, command: str, end: CommandEnd) -> None:
         OSError: It cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no regular file")
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.unlink(missing_ok=True)
     with os.fdopen(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
         file.write(end.document(command) + "\n")
-    scratch.replace(path)
+    try:
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def read(path: Path) -> dict[str, Any] | None:
@@ -127,11 +136,11 @@ def of_dbt(code: int, document: Mapping[str, Any] | None) -> Outcome:
         document: The document of the gate; None if the command ended before it wrote one.
     """
     if document is None:
-        return "failed" if code else "done"
+        # Before the run opens, dbt ends with 2 for options, project and profile.
+        return "done" if not code else "usage" if code == _DBT_USAGE else "failed"
     found: Outcome = next((o for o in EXIT_CODES if o == document["outcome"]), "failed")
-    if code and EXIT_CODES[found] in (0, EXIT_CODES["held"]):
-        return "rejected"  # of a node without a table, such as a test of a source
-    return found
+    # Such as by a hook after the gate.
+    return "rejected" if code and not EXIT_CODES[found] else found
 
 
 def plain(value: Any) -> Any:

@@ -91,7 +91,12 @@ class Runs:
         self._of_run = {row["run_id"]: row for row in [*rows, *named]}
         self._rebuilds = [row for row in rows if row.get("rebuild_of")]
         self.ended = [
-            row for row in rows if row["outcome"] in OUTCOMES and not row.get("rebuild_of")
+            row
+            for row in rows
+            if row["outcome"] in OUTCOMES
+            and not row.get("rebuild_of")
+            # An operation, such as `wap_publish`, builds and tests nothing.
+            and not str(row.get("command") or "").startswith("wap_")
         ]
         self.last = {self.key(row["run_id"], row["branch"]): row for row in self.ended}
 
@@ -187,8 +192,9 @@ def _of_publishes(
     for row in published:
         if undone_key(row) not in undone:
             _keep_last(standing, keys[row["publish_id"]], row["published_at"])
-    for key, at in sorted(standing.items()):
-        yield Sample("sparkwap_last_publish_timestamp_seconds", key, at)
+    for key in sorted(set(keys.values())):
+        # 0 where all publishes are rolled back, so that an alert on old publishes fires.
+        yield Sample("sparkwap_last_publish_timestamp_seconds", key, standing.get(key, 0.0))
     all_, back = Counter(keys.values()), {publish_id for publish_id, _, _ in undone}
     for key in sorted({*all_, *known.last}):
         rolled_back = sum(keys.get(publish_id) == key for publish_id in back)

@@ -89,7 +89,7 @@ METRICS = (
     Metric(
         "sparkwap_last_publish_timestamp_seconds",
         RUN,
-        "Time of the last publish that was not rolled back.",
+        "Time of the last publish that was not rolled back; 0 if all were.",
     ),
     Metric(
         "sparkwap_publishes_total",

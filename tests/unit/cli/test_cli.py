@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import stat
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -13,7 +15,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from sparkwap import cli
+from sparkwap.cli.build import BuildResult
 from sparkwap.cli.results import RESULTS, schema
+from sparkwap.core import command_end
 from sparkwap.core.command_end import EXIT_CODES, CommandEnd, Outcome, of_dbt, plain
 from sparkwap.core.redaction import remember
 from sparkwap.server import Endpoint, ServerStatus, process
@@ -190,10 +194,11 @@ def test_every_command_has_the_option_and_a_result() -> None:
         (0, "done", "done"),
         (0, None, "done"),
         (1, None, "failed"),
-        (2, None, "failed"),
+        (2, None, "usage"),
+        (-9, None, "failed"),
         (1, "rejected", "rejected"),
         (1, "failed", "failed"),
-        (1, "held", "rejected"),
+        (1, "held", "held"),
         (1, "published", "rejected"),
         (0, "failed", "failed"),
         (0, "of a later version", "failed"),
@@ -203,6 +208,28 @@ def test_the_outcome_of_dbt_is_never_better_than_its_exit_code(
     code: int, outcome: str | None, expected: Outcome
 ) -> None:
     assert of_dbt(code, None if outcome is None else {"outcome": outcome}) == expected
+
+
+def test_the_schema_refuses_what_no_command_prints() -> None:
+    validator = Draft202012Validator(schema())
+    good = json.loads(CommandEnd("rejected", BuildResult()).document("build"))
+    validator.validate(good)
+    for wrong in ({"result": {"nonsense": 1}}, {"exit_code": 0}, {"outcome": "good"}):
+        assert not validator.is_valid({**good, **wrong})
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_only_a_regular_file_is_replaced(make: Any, tmp_path: Path) -> None:
+    make(tmp_path / "x")
+    with pytest.raises(OSError, match="no regular file"):
+        command_end.write(tmp_path / "x", "dbt build", CommandEnd())
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / f".y.{os.getpid()}").symlink_to(victim)
+    command_end.write(tmp_path / "y", "dbt build", CommandEnd())
+    assert victim.read_text() == "precious"
+    assert stat.S_IMODE((tmp_path / "y").stat().st_mode) == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["victim", "x", "y"]
 
 
 def test_a_document_has_no_secret() -> None:

@@ -297,5 +297,19 @@ def test_labels_and_names_are_as_defined() -> None:
         assert len(one.labels) == len(defined[one.metric].labels), one
     # Every metric has a sample in some lake.
     missing = set(defined) - {one.metric for one in found}
-    assert missing == {"sparkwap_last_publish_timestamp_seconds",
-                       "sparkwap_table_last_publish_timestamp_seconds"}  # fmt: skip
+    assert missing == {"sparkwap_table_last_publish_timestamp_seconds"}
+
+
+def test_the_last_publish_is_0_where_all_are_rolled_back() -> None:
+    rows = [publish("a", ORDERS, 9), publish("a", ORDERS, 8, action="rollback")]
+    facts = Facts("shop", "prod", NOW, runs=[run("a", 9, "published")], publishes=rows)
+    found = [s for s in samples(facts) if s.metric == "sparkwap_last_publish_timestamp_seconds"]
+    assert [one.value for one in found] == [0], "an alert on old publishes fires"
+
+
+def test_an_operation_is_no_run() -> None:
+    """After ``dbt build`` and ``wap_publish``, the last run is the build."""
+    rows = [run("a", 9, "held"), {**run("b", 8, "published"), "command": "wap_publish"}]
+    found = samples(Facts("shop", "prod", NOW, runs=rows))
+    outcomes = {s.labels[-1]: s.value for s in found if s.metric == "sparkwap_last_run_outcome"}
+    assert (outcomes["held"], outcomes["published"]) == (1, 0)

@@ -186,9 +186,9 @@ class CommandRun:
         self._end_listening = checkpoints.listen(self.on_step)
         relation_overlay.activate(run.candidates.overlay)
         checkpoint(checkpoints.RUN_OPENING, run_id=run.run_id, branch=run.branch)
-        self.record(run, "open", continuation.gone)
         # A run that is killed leaves these results, so no program takes older ones for its own.
         self.write_results(run, None, state.UNFINISHED)
+        self.record(run, "open", continuation.gone)
         if continuation.line is not None:
             tell([continuation.line])
         return run
@@ -289,8 +289,9 @@ class CommandRun:
         Raises:
             DbtRuntimeError: The file cannot be written.
         """
-        decided = "failed" if end is None else results.outcome(end)
-        outcome = command_end.of_dbt(int(dbt_failed), {"outcome": decided})
+        outcome = "failed" if end is None else results.outcome(end)
+        if dbt_failed and outcome != "failed":
+            outcome = "rejected"  # of a node without a table, such as a test of a source
         found = CommandEnd(outcome, results.run_results(run.invocation, end), message)
         path = command_end.results_file(self.command.target_path)
         try:

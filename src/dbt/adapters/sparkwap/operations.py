@@ -151,7 +151,8 @@ def _end(
     from sparkwap.runs.operations.found import OperationResult
 
     for one in found:
-        outcome = one.outcome
+        # An error that follows is not better for what was found before it.
+        outcome = one.outcome if one.exit_code or message is None else outcome
     result = OperationResult(name, tuple(lines), next((one.result for one in found), None))
     return CommandEnd(outcome, result, message)
 
