@@ -112,7 +112,9 @@ def checked(path: Path, told: Mapping[str, tuple[str, str]], *, ok: bool) -> dic
     result = document["result"]
     assert result is not None
     outcomes = {table["table"]: table["outcome"] for table in result["tables"]}
-    assert {name: outcome for name, (outcome, _) in told.items()}.items() <= outcomes.items()
+    # The line of the tables that the summary leaves out has no name.
+    said = {name: outcome for name, (outcome, _) in told.items() if "." in name}
+    assert said.items() <= outcomes.items()
     if ok:
         worst = "held" if set(outcomes.values()) - {"published"} else "published"
         assert document["outcome"] == (worst if outcomes else "done")

@@ -33,8 +33,8 @@ def test_a_held_branch_is_seen_published_and_rolled_back_by_programs(
 
     status = command(shop, capsys, "status")
     assert (status["outcome"], status["exit_code"]) == ("done", 0)
-    (branch,) = status["result"]["found"]["branches"]
-    assert branch["branch"] == held.branch
+    branches = {one["branch"]: one for one in status["result"]["found"]["branches"]}
+    branch = branches[held.branch]
     orders = next(one for one in branch["tables"] if one["table"].endswith(".orders"))
     assert orders["verdict"] == "held"
     assert not branch["in_use"]
