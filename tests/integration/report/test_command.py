@@ -11,6 +11,7 @@ import pytest
 
 from sparkwap.catalog.model import LedgerRows
 from sparkwap.cli import main
+from sparkwap.core.command_end import EXIT_CODES
 from sparkwap.core.dbt_cli import parse_call
 from sparkwap.core.errors import SparkwapError
 from sparkwap.ledger.schemas import SCHEMAS
@@ -62,7 +63,7 @@ def called(project: Path, *arguments: str) -> int:
 def test_without_a_lake_there_is_nothing_to_report(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert called(project) == 1
+    assert called(project) == EXIT_CODES["usage"]
     assert "There is no lake yet" in capsys.readouterr().err
     assert not (project / "target").exists()
 
@@ -80,7 +81,7 @@ def test_without_a_manifest_the_error_has_the_command(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a_lake(project).close()
-    assert called(project) == 1
+    assert called(project) == EXIT_CODES["usage"]
     assert "dbt parse" in capsys.readouterr().err
 
 
@@ -97,7 +98,7 @@ def test_an_error_of_elementary_is_shown(project: Path, capsys: pytest.CaptureFi
     (project / "target").mkdir()
     (project / "target/manifest.json").write_text(json.dumps(MANIFEST))
     broken = stub(project, "sys.exit('KeyError: get_news')")
-    assert called(project, "--python", str(broken)) == 1
+    assert called(project, "--python", str(broken)) == EXIT_CODES["failed"]
     error = capsys.readouterr().err
     assert "could not make the report: KeyError: get_news" in error
 
