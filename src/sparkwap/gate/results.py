@@ -108,6 +108,16 @@ class RunResults:
     tests: tuple[TestOutcome, ...] = ()
     next: tuple[NextStep, ...] = ()
 
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome of a closed run, which is that of its worst table."""
+        outcomes = {table.outcome for table in self.tables}
+        if self.refused is not None or "rejected" in outcomes:
+            return "rejected"
+        if not outcomes:
+            return "done"
+        return "held" if "held" in outcomes else "published"
+
 
 class RunAbout(Protocol):
     """The command of a run; see `sparkwap.runs.types.Invocation`."""
@@ -135,8 +145,6 @@ class EndedRun(next_steps.ClosedRun, Protocol):
     def publish_id(self) -> str | None: ...
     @property
     def tries(self) -> int: ...
-    @property
-    def failed(self) -> bool: ...
 
 
 def run_results(about: RunAbout, end: EndedRun | None) -> RunResults:
@@ -154,15 +162,6 @@ def run_results(about: RunAbout, end: EndedRun | None) -> RunResults:
         tuple(_tests(end)),
         tuple(NextStep(*step) for step in next_steps.next_steps(end, about.branch)),
     )
-
-
-def outcome(end: EndedRun) -> Outcome:
-    """Return the outcome of a run, which is that of its worst table."""
-    if end.failed:
-        return "rejected"
-    if not end.nodes:
-        return "done"
-    return "published" if end.published == len(end.nodes) else "held"
 
 
 def _table(row: next_steps.NodeOutcome, end: EndedRun) -> TableResult:

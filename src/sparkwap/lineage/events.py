@@ -102,7 +102,7 @@ class _Maker:
     def of_run(self) -> tuple[RunEvent, RunEvent]:
         """Return the first and the last event, of the dbt command."""
         results, command = self._results, self._command
-        outcome = _outcome(results)
+        outcome = results.outcome
         reasons = [public_reason(results.refused)] if results.refused else []
         gate = SparkwapGateRunFacet(
             outcome=outcome,
@@ -287,16 +287,6 @@ class _Maker:
         for facet in (*_facets(start), *_facets(end)):
             facet._producer = PRODUCER
         return start, end
-
-
-def _outcome(results: RunResults) -> str:
-    """Return the outcome of a run, which is that of its worst table."""
-    outcomes = {table.outcome for table in results.tables}
-    if results.refused is not None or "rejected" in outcomes:
-        return "rejected"
-    if not outcomes:
-        return "done"
-    return "held" if "held" in outcomes else "published"
 
 
 def _change(

@@ -1,8 +1,7 @@
 """``sparkwap build``: which drops are built, in which order, and where it stops."""
 
-import argparse
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from sparkwap import cli
 from sparkwap.catalog.model import PublishedEntry
 from sparkwap.cli import build, main
 from sparkwap.core import dbt_cli, next_command
@@ -504,20 +502,3 @@ def test_a_profile_with_variables_of_the_environment_is_read(
         ConfigError, match=rf"(?s)provided: 'WHICH'.*profiles folder {folders}/home"
     ):
         dbt_cli.parse_call([]).lake()
-
-
-def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    for one in below:
-        for each in one.choices.values():
-            yield from _leaves(each)
-    if not below:
-        yield parser
-
-
-def test_every_command_that_reads_a_profile_takes_the_same_options() -> None:
-    """A command with some of dbt's options has all of them, by `add_dbt_options`."""
-    for parser in _leaves(cli._parser()):
-        given = {o for action in parser._actions for o in action.option_strings}
-        if "--profiles-dir" in given or "--target" in given:
-            assert {f"--{o}" for o in dbt_cli._DBT_OPTIONS} <= given, parser.prog

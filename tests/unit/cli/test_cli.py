@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from sparkwap import cli
 from sparkwap.cli.build import BuildResult
 from sparkwap.cli.results import RESULTS, schema
-from sparkwap.core import command_end
+from sparkwap.core import command_end, dbt_cli
 from sparkwap.core.command_end import EXIT_CODES, CommandEnd, Outcome, of_dbt, plain
 from sparkwap.core.redaction import remember
 from sparkwap.server import Endpoint, ServerStatus, process
@@ -174,15 +174,7 @@ def test_a_document_that_nobody_gets_has_the_exit_code_of_a_failure(
 
 
 def test_every_command_has_the_option_and_a_result() -> None:
-    def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-        below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-        for one in below:
-            for each in one.choices.values():
-                yield from leaves(each)
-        if not below:
-            yield parser
-
-    found = {str(one.get_default("command")) for one in leaves(cli._parser())}
+    found = {str(one.get_default("command")) for one in _leaves(cli._parser())}
     assert found == {one for one in RESULTS if not one.startswith("dbt ")}
 
 
@@ -255,3 +247,20 @@ def test_values_are_as_json_knows_them() -> None:
         "no": None,
     }
     assert plain(given) == {"day": "2026-01-31", "file": "a/b", "set": ["a", "b"], "no": None}
+
+
+def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for one in below:
+        for each in one.choices.values():
+            yield from _leaves(each)
+    if not below:
+        yield parser
+
+
+def test_every_command_that_reads_a_profile_takes_the_same_options() -> None:
+    """A command with some of dbt's options has all of them, by `add_dbt_options`."""
+    for parser in _leaves(cli._parser()):
+        given = {o for action in parser._actions for o in action.option_strings}
+        if "--profiles-dir" in given or "--target" in given:
+            assert {f"--{o}" for o in dbt_cli._DBT_OPTIONS} <= given, parser.prog

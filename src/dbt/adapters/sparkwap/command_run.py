@@ -289,10 +289,11 @@ class CommandRun:
         Raises:
             DbtRuntimeError: The file cannot be written.
         """
-        outcome = "failed" if end is None else results.outcome(end)
-        if dbt_failed and outcome != "failed":
+        result = results.run_results(run.invocation, end)
+        outcome = "failed" if end is None else result.outcome
+        if dbt_failed and end is not None:
             outcome = "rejected"  # of a node without a table, such as a test of a source
-        found = CommandEnd(outcome, results.run_results(run.invocation, end), message)
+        found = CommandEnd(outcome, result, message)
         path = command_end.results_file(self.command.target_path)
         try:
             command_end.write(path, f"dbt {self.command.name}", found)

@@ -60,7 +60,7 @@ class PublishBranch(Operation):
                 f"{next_command.operation('wap_discard', one.branch)}"
             )
         found = results.run_results(run.invocation, closing)
-        gate.found.append(CommandEnd(results.outcome(closing), found))
+        gate.found.append(CommandEnd(found.outcome, found))
         lines = summary.lines(
             closing,
             run_id=gate.run_id,
