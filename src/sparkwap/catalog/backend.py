@@ -2,16 +2,18 @@
 
 A catalog maps names to tables and views. One metadata document describes each of them. The gate
 reads pointers and documents, and sends changes (`change`) as a set of `PointerUpdate`s. There are
-two implementations. With `sql_backend.SqlBackend`, sparkwap writes documents as files, and an
-update swaps the pointer to a file. With `rest_backend.RestBackend`, the change is posted, and the
+three implementations. With `sql_backend.SqlBackend` and `metastore_backend.MetastoreBackend`,
+sparkwap writes documents as files, and an update swaps the pointer to a file: all of them in one
+transaction, or one after the other. With `rest_backend.RestBackend`, the change is posted, and the
 catalog writes the documents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
+from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Identifier, Kind
 
@@ -39,8 +41,14 @@ class CatalogBackend(Protocol):
     possible. False if the catalog writes metadata itself, and accepts only Iceberg's updates."""
 
     atomic: bool
-    """True if all swaps of one `apply` are one transaction. False if they are made one after the
-    other, so that a publish needs a journal."""
+    """True if all swaps of one `apply` are one transaction, and one query sees all rows. False if
+    they are made one after the other, so that a publish needs a journal (`SequentialBackend`)."""
+
+    keeps_views: bool
+    """Whether the catalog has views."""
+
+    folds_names: bool
+    """Whether the catalog keeps names in lower case only."""
 
     def get(self, identifier: Identifier) -> Pointer | None:
         """Return the row of one table or view; None if it does not exist."""
@@ -109,3 +117,47 @@ class CatalogBackend(Protocol):
 
     def close(self) -> None:
         """Close connections; later calls open them again."""
+
+
+class SequentialBackend(CatalogBackend, Protocol):
+    """A catalog that is not ``atomic``: steps of a sequential publish, one object at a time."""
+
+    together: bool
+    """Whether `evolve` changes several tables in one request, which need not be atomic."""
+
+    def register(self, row: Pointer) -> None:
+        """Create a table under a free name from an existing metadata file.
+
+        Raises:
+            Conflict: The name is taken.
+        """
+
+    def rename(self, before: Identifier, after: Identifier, kind: Kind) -> None:
+        """Move a table or view to a free name.
+
+        Raises:
+            Conflict: The new name is taken, or the table or view does not exist.
+        """
+
+    def evolve(
+        self,
+        changes: Sequence[tuple[Pointer, MetadataChange]],
+        changed: Callable[[Identifier], None] = ...,
+    ) -> None:
+        """Change the metadata of tables.
+
+        Args:
+            changes: The rows and their changes.
+            changed: Called for each table after its change.
+
+        Raises:
+            Conflict: A table has changed; earlier tables may be changed.
+            Unanswered: The catalog failed.
+            CatalogError: The catalog cannot make the change.
+        """
+
+
+def sequential(backend: CatalogBackend) -> SequentialBackend:
+    """Return a catalog that is not ``atomic`` with the steps of a sequential publish."""
+    assert not backend.atomic, f"the catalog {backend.name} needs no journal"
+    return cast("SequentialBackend", backend)

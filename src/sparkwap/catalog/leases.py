@@ -1,7 +1,8 @@
 """Leases in the catalog: they show which runs are alive to all users of the catalog.
 
 A lease is a property of the ledger's namespace. So it needs no table, is visible from every
-machine, and one small statement renews it.
+machine, and one small statement renews it. Only in a metastore it is an entry of its own
+(`Metastore.marks`), because properties that two writers change at once are lost there.
 
 In SQL catalogs all times are by the clock of the database, so that machines with different clocks
 agree. (SQLite has the clock of the machine with its file.) Other catalogs have no clock; there, a
@@ -11,9 +12,10 @@ lease is valid for so long that the clocks of machines may differ by hours.
 from __future__ import annotations
 
 import json
+import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from sqlalchemy import Connection
 
+    from sparkwap.catalog.metastore_backend import MetastoreBackend
     from sparkwap.catalog.sql_backend import SqlBackend
 
 TTL_SECONDS = 15 * 60
@@ -221,9 +224,60 @@ class CatalogLeases(Leases):
         return found
 
 
+class MetastoreLeases(Leases):
+    """Leases as entries of a metastore, by the clocks of the machines.
+
+    Args:
+        rows: The catalog.
+    """
+
+    def __init__(self, rows: MetastoreBackend) -> None:
+        self._rows = rows
+
+    def now(self) -> float:
+        return time.time()
+
+    def take(self, lease: Lease) -> Lease:
+        now = self.now()
+        taken = replace(lease, since=now, renewed=now, ttl=TTL_WITHOUT_A_CLOCK_SECONDS)
+        self._rows.ensure_schema(LEDGER_SCHEMA)
+        self._put(taken)
+        return taken
+
+    def renew(self, lease: Lease) -> Lease | None:
+        if _mark(lease.run_id) not in self._rows.metastore.marks(LEDGER_SCHEMA):
+            return None
+        renewed = replace(lease, renewed=self.now())
+        self._put(renewed)
+        return renewed
+
+    def release(self, run_id: str) -> None:
+        self._rows.metastore.drop_marks(LEDGER_SCHEMA, [_mark(run_id)])
+
+    def all(self) -> list[Lease]:
+        return _sorted(self._rows.metastore.marks(LEDGER_SCHEMA).values())
+
+    def guard(self, check: Check) -> Guard:
+        def guard(_connection: Connection | None) -> None:
+            check(self.all(), self.now())
+
+        return guard
+
+    def _put(self, lease: Lease) -> None:
+        self._rows.metastore.put_mark(LEDGER_SCHEMA, _mark(lease.run_id), _dump(lease))
+
+
 def _leases(properties: Mapping[str, str]) -> list[Lease]:
-    found = [_load(value) for key, value in properties.items() if key.startswith(_PREFIX)]
+    return _sorted(value for key, value in properties.items() if key.startswith(_PREFIX))
+
+
+def _sorted(values: Iterable[str]) -> list[Lease]:
+    found = map(_load, values)
     return sorted((one for one in found if one is not None), key=lambda one: one.since)
+
+
+def _mark(run_id: str) -> str:
+    return "lease_" + re.sub(r"[^a-z0-9]", "_", run_id.lower())
 
 
 def _key(run_id: str) -> str:

@@ -61,13 +61,14 @@ class RestBackend(RestClient):
 
     takes_files = False
     atomic = False
+    folds_names = False
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         super().__init__(name, properties)
         offered = {str(endpoint) for endpoint in self._catalog._supported_endpoints}
         wanted = self.properties.get(MULTI_TABLE, "true").lower() != "false"
-        self.multi_table = wanted and _TRANSACTION in offered
-        self._has_views = _VIEWS in offered
+        self.together = wanted and _TRANSACTION in offered
+        self.keeps_views = _VIEWS in offered
         self._files = WarehouseFiles(self.properties)
         self._documents: OrderedDict[str, md.Document] = OrderedDict()
 
@@ -99,7 +100,7 @@ class RestBackend(RestClient):
         path = f"namespaces/{_part(schema)}"
         tables = self._pages(f"{path}/tables", "identifiers")
         # Some catalogs also list views among the tables.
-        views = self._pages(f"{path}/views", "identifiers") if self._has_views else []
+        views = self._pages(f"{path}/views", "identifiers") if self.keeps_views else []
         found: dict[str, Kind] = {one["name"]: "table" for one in tables}
         return found | {one["name"]: "view" for one in views}
 
@@ -245,7 +246,7 @@ class RestBackend(RestClient):
         for row, change in changes:
             _require_expressible(row, change)
         commits = [(row, _body(row, change)) for row, change in changes if change.posted]
-        if len(commits) > 1 and self.multi_table:
+        if len(commits) > 1 and self.together:
             body = {"table-changes": [commit for _, commit in commits]}
             answer = self._send("POST", "transactions/commit", json=body)
             names = ", ".join(".".join(row.identifier) for row, _ in commits)
@@ -343,7 +344,7 @@ class RestBackend(RestClient):
         return self._load(identifier, "table")
 
     def _view(self, identifier: Identifier) -> Pointer | None:
-        return self._load(identifier, "view") if self._has_views else None
+        return self._load(identifier, "view") if self.keeps_views else None
 
     def _load(self, identifier: Identifier, kind: Kind) -> Pointer | None:
         schema, name = map(_part, identifier)

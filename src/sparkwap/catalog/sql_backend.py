@@ -51,6 +51,8 @@ class SqlBackend(SqlDatabase):
 
     takes_files = True
     atomic = True
+    keeps_views = True
+    folds_names = False
 
     def get(self, identifier: Identifier) -> Pointer | None:
         """Return the row of one table or view; None if it does not exist."""

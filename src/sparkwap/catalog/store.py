@@ -74,7 +74,7 @@ class Store:
         self.backend = backend
         self.files = WarehouseFiles(backend.properties)
         self._unwritten: dict[str, md.Document] = {}
-        self._what = "database" if backend.takes_files else "server"
+        self._what = "database" if backend.atomic else "server"
         self._extent = (
             "The commit was made wholly or not at all."
             if backend.atomic
@@ -296,7 +296,7 @@ class Store:
             return
         # New rows cannot be locked, and a server may still execute an interrupted request: both
         # commits may still be made.
-        locked = self.backend.takes_files and any(swap.before for swap in staged.swaps)
+        locked = self.backend.atomic and any(swap.before for swap in staged.swaps)
         if fate == "unknown" or (failure.lost and not locked):
             raise CommitUnknown(
                 f"The catalog's {self._what} failed during a commit: {failure.reason}. "

@@ -51,7 +51,7 @@ class LakePlace:
     @property
     def exists(self) -> bool:
         """Whether the catalog exists; to open a missing catalog would create it."""
-        uri = self.properties["uri"]
+        uri = self.properties.get("uri", "")
         file = uri.removeprefix("sqlite:///").split("?")[0]
         return not uri.startswith("sqlite:") or Path(file).exists()
 

@@ -336,7 +336,7 @@ class Erasure:
             shared=found.shared,
             not_reached=report.not_reached(
                 object_store=local_path(self._lake.warehouse) is None,
-                catalog_server=not self._lake.store.backend.takes_files,
+                catalog_server=not self._lake.store.backend.atomic,
                 spark_server=self._spark_elsewhere,
             ),
         )

@@ -136,13 +136,13 @@ def not_reached(*, object_store: bool, catalog_server: bool, spark_server: bool)
 
     Args:
         object_store: The warehouse is in an object store.
-        catalog_server: The catalog is on a REST server.
+        catalog_server: The catalog is a server of its own (REST, Glue, Hive).
         spark_server: Spark runs on a server that does not belong to the lake.
     """
     found = {
         "what the object store keeps of deleted objects (old versions, replicas, incomplete "
         "uploads)": object_store,
-        "the REST catalog server's own data (database, backups, logs)": catalog_server,
+        "the catalog server's own data (database, backups, logs)": catalog_server,
         "the log and scratch files of the Spark server, whose error messages may contain a "
         "value": spark_server,
     }

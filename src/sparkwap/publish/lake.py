@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from sparkwap.catalog import branches, content_equality, read_dependencies, sparksql, views
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.history import TableHistory, history_of, schema_at
-from sparkwap.catalog.leases import CatalogLeases, Leases, SqlLeases
+from sparkwap.catalog.leases import CatalogLeases, Leases, MetastoreLeases, SqlLeases
+from sparkwap.catalog.metastore_backend import MetastoreBackend
 from sparkwap.catalog.model import ColumnState, Head, Identifier, Kind, Read, TableState
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.sql_backend import SqlBackend
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
 
 _RUN_BRANCH_PREFIX = "wap_"
 
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "sql": ("uri", "warehouse"),
+    "rest": ("uri",),
+    "hive": ("uri", "warehouse"),
+    "glue": ("warehouse",),
+}
+"""Type of a catalog -> the properties that it cannot do without."""
+
 WAREHOUSE_LOCATION = "wap.warehouse-location"
 """The catalog property with the folder for new tables, where ``warehouse`` is only a name."""
 
@@ -40,9 +49,9 @@ class Lake:
 
     Args:
         name: The catalog's name, which Spark and PyIceberg must share.
-        properties: PyIceberg's catalog properties: ``type`` (``sql``, the default, or ``rest``),
-            ``uri`` of the SQLite or PostgreSQL database or of the REST catalog, ``warehouse``, and
-            the properties of the file access.
+        properties: PyIceberg's catalog properties: ``type`` (``sql``, the default, ``rest``,
+            ``hive`` or ``glue``), ``uri`` of the database or server, ``warehouse``, and the
+            properties of the file access.
 
     Raises:
         ConfigError: A property is missing or not supported.
@@ -54,9 +63,9 @@ class Lake:
         self._store = Store(_pointers(name, properties))
         self.properties = dict(self._store.backend.properties)
 
-    @cached_property
+    @property
     def catalog(self) -> Catalog:
-        """The same catalog in PyIceberg, on the same connections."""
+        """The same catalog in PyIceberg, for the calling thread."""
         return self._store.backend.pyiceberg()
 
     @cached_property
@@ -87,9 +96,11 @@ class Lake:
     def leases(self) -> Leases:
         """The leases of runs, which tell which runs are alive."""
         rows = self._store.backend
-        return (
-            SqlLeases(rows) if isinstance(rows, SqlBackend) else CatalogLeases(lambda: self.catalog)
-        )
+        if isinstance(rows, SqlBackend):
+            return SqlLeases(rows)
+        if isinstance(rows, MetastoreBackend):
+            return MetastoreLeases(rows)
+        return CatalogLeases(lambda: self.catalog)
 
     @property
     def store(self) -> Store:
@@ -350,17 +361,29 @@ class Lake:
         self._store.commit(stage, "drop_schema", schema=schema)
         self._staging.purge("drop_schema", folders, [schema])
 
-    def require_change_of_kind(self, identifier: Identifier, present: Kind, wanted: Kind) -> None:
-        """Check that the catalog can replace a view by a table, or a table by a view.
+    def require_possible(self, identifier: Identifier, present: Kind | None, wanted: Kind) -> None:
+        """Check that the catalog can have a new table or view, in place of ``present``.
 
         Raises:
-            CatalogError: The catalog cannot do so.
+            ConfigError: The catalog cannot have it.
+            CatalogError: The catalog cannot replace a view by a table, or a table by a view.
         """
-        if self._store.backend.takes_files:
+        rows, name = self._store.backend, ".".join(identifier)
+        if rows.folds_names and name != name.lower():
+            raise ConfigError(
+                f"{name} has capital letters, and this catalog keeps names in lower case. Nothing "
+                "was built. Give the model a name in lower case (alias, schema)."
+            )
+        if wanted == "view" and not rows.keeps_views:
+            raise ConfigError(
+                f"{name} would be a view, and this catalog has no views. Nothing was built. Make "
+                "it a table (materialized: table or incremental) or part of its readers "
+                "(ephemeral)."
+            )
+        if present in (None, wanted) or rows.atomic:
             return
-        name = ".".join(identifier)
         raise CatalogError(
-            f"{name} is a {present} and would become a {wanted}. A REST catalog has to drop the "
+            f"{name} is a {present} and would become a {wanted}. This catalog has to drop the "
             f"{present} first, so that readers would find neither for a moment. Nothing was "
             "built. Give the model another name (alias), or tell its readers and drop it: "
             f"drop {present} {name}."
@@ -369,17 +392,26 @@ class Lake:
 
 def _pointers(name: str, properties: Mapping[str, str]) -> CatalogBackend:
     kind = properties.get("type", "sql")
-    if kind not in ("sql", "rest"):
+    if kind not in _NEEDED:
         raise ConfigError(
             f"The catalog type {kind!r} is not supported; nothing was done. Use type 'sql' with a "
-            "'uri' of a SQLite or PostgreSQL database, or type 'rest' with the 'uri' of an Iceberg "
-            "REST catalog."
+            "'uri' of a SQLite or PostgreSQL database, type 'rest' with the 'uri' of an Iceberg "
+            "REST catalog, type 'hive' with the 'uri' of a Hive metastore, or type 'glue'."
         )
-    for key in ("uri", "warehouse") if kind == "sql" else ("uri",):
+    for key in _NEEDED[kind]:
         if not properties.get(key):
             raise ConfigError(f"The catalog needs the property {key!r}; nothing was done.")
     if kind == "sql":
         return SqlBackend(name, properties)
-    from sparkwap.catalog.rest_backend import RestBackend
+    # The clients of the others load slowly.
+    if kind == "rest":
+        from sparkwap.catalog.rest_backend import RestBackend
 
-    return RestBackend(name, properties)
+        return RestBackend(name, properties)
+    if kind == "hive":
+        from sparkwap.catalog.hive_metastore import HiveMetastore
+
+        return MetastoreBackend(name, properties, HiveMetastore(name, properties))
+    from sparkwap.catalog.glue_metastore import GlueMetastore
+
+    return MetastoreBackend(name, properties, GlueMetastore(name, properties))

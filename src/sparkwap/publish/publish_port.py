@@ -1,4 +1,4 @@
-"""The tables of a sequential publish: reads their positions and moves them in a REST catalog.
+"""The tables of a sequential publish: reads their positions and moves them one after the other.
 
 `publish_journal` has the rules.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog import views
+from sparkwap.catalog.backend import sequential
 from sparkwap.catalog.branches import empty_base
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import current_version, difference
@@ -36,7 +37,7 @@ from sparkwap.publish.sequential_moves import (
     in_place_change,
     not_expressible,
     reached_table,
-    rest_of,
+    refusal,
     settled,
     side_identifier,
 )
@@ -66,7 +67,7 @@ class PublishPort:
         taken: Iterable[Mismatch] = (),
     ) -> None:
         self._store = store
-        self._backend = rest_of(store)
+        self._backend = sequential(store.backend)
         self._journal = journal
         self._schemas = schemas
         self._abort_tag = names.abort_tag(journal.publish_id)
@@ -156,9 +157,9 @@ class PublishPort:
             self.reasons[move.identifier] = differs.mismatch
             return "moved"
         if move.entry.how in ("branch", "clone"):
-            refusal = self._step(move, rows)[1].refusal
-            if refusal is not None:
-                self.reasons[move.identifier] = not_expressible(move.identifier, refusal)
+            reason = refusal(self._step(move, rows)[1], self._store)
+            if reason is not None:
+                self.reasons[move.identifier] = not_expressible(move.identifier, reason)
                 return "moved"
         return "before"
 

@@ -236,10 +236,10 @@ class Publishing:
             CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         beside = [entry.identifier[0] for entry in entries if entry.how != "branch"]
-        if beside and not self._store.backend.takes_files:
+        if beside and not self._store.backend.atomic:
             raise CatalogError(
                 "New or changed tables and views cannot be put into side schemas again, because "
-                "this catalog writes its metadata itself. Nothing was changed. "
+                "this catalog commits one table at a time. Nothing was changed. "
                 f"Build them again: {next_command.dbt('build', branch=branch)}"
             )
         schemas = {names.side_schema(schema, branch) for schema in beside}

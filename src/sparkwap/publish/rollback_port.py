@@ -1,4 +1,4 @@
-"""The tables of a sequential rollback: reads their positions and moves them in a REST catalog."""
+"""The tables of a sequential rollback: reads their positions and moves them one after the other."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import publish_journal as jn
+from sparkwap.catalog.backend import sequential
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import current_version
 from sparkwap.catalog.model import (
@@ -24,7 +25,7 @@ from sparkwap.core.checkpoints import (
 )
 from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.publish.rollback import Undoer
-from sparkwap.publish.sequential_moves import in_place_change, reached_table, rest_of, settled
+from sparkwap.publish.sequential_moves import in_place_change, reached_table, settled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,7 @@ class RollbackPort:
 
     def __init__(self, store: Store, journal: jn.PublishJournal) -> None:
         self._store = store
-        self._backend = rest_of(store)
+        self._backend = sequential(store.backend)
         self._journal = journal
         self._force = journal.action == "forced rollback"
         self.reasons: dict[Identifier, Mismatch] = {}

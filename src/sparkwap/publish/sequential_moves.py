@@ -14,13 +14,10 @@ from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Candidate, Identifier, Mismatch, PublishedEntry
 from sparkwap.catalog.planning import Load, MovePlan
 from sparkwap.catalog.pointers import Pointer
-from sparkwap.catalog.refusals import PublishRefused
-from sparkwap.catalog.rest_backend import RestBackend
 from sparkwap.core.checkpoints import (
     Checkpoint,
     checkpoint,
 )
-from sparkwap.core.errors import CatalogError
 from sparkwap.core.retry import wait_seconds
 from sparkwap.publish.sequential_journal import about
 
@@ -47,25 +44,20 @@ def moves_of(
     )
 
 
-def require_expressible(plans: Sequence[MovePlan]) -> None:
-    """Refuse a publish if Iceberg's REST updates cannot express the change of a table.
-
-    Raises:
-        PublishRefused: Nothing was published.
-    """
-    wrong = inexpressible(plans)
-    if wrong:
-        raise PublishRefused(wrong)
-
-
-def inexpressible(plans: Sequence[MovePlan]) -> list[Mismatch]:
-    """Return the tables whose change Iceberg's REST updates cannot express."""
-    return [
-        not_expressible(plan.entry.identifier, swap.change.refusal)
+def inexpressible(plans: Sequence[MovePlan], store: Store) -> list[Mismatch]:
+    """Return the tables whose change the catalog cannot make."""
+    reasons = [
+        (plan.entry.identifier, refusal(swap.change, store))
         for plan in plans
         for swap in plan.swaps
-        if swap.change is not None and swap.change.refusal is not None
+        if swap.change is not None
     ]
+    return [not_expressible(name, reason) for name, reason in reasons if reason is not None]
+
+
+def refusal(change: MetadataChange, store: Store) -> str | None:
+    """Return why the catalog cannot make a change; None if it can."""
+    return None if store.backend.takes_files else change.refusal
 
 
 def with_locations(journal: jn.PublishJournal, store: Store) -> tuple[PublishedEntry, ...]:
@@ -90,14 +82,6 @@ def leftovers(journal: jn.PublishJournal, store: Store) -> list[Pointer]:
         if move.candidate is not None and move.candidate.how == "side"
     }
     return list(store.backend.find(beside).values())
-
-
-def rest_of(store: Store) -> RestBackend:
-    """Return the REST catalog of a store."""
-    rows = store.backend
-    if not isinstance(rows, RestBackend):
-        raise CatalogError(f"The catalog {rows.name} needs no journal.")
-    return rows
 
 
 def settled(

@@ -98,7 +98,9 @@ class SequentialPublish:
         )
         more = [*(differ if strict_reads else ()), *self._at.taken(candidates)]
         plans = self._at.plan(publisher.plan, candidates, PublishRefused, more)
-        sequential_moves.require_expressible(plans)
+        wrong = sequential_moves.inexpressible(plans, self._store)
+        if wrong:
+            raise PublishRefused(wrong)
         journal = replace(
             journal, moves=sequential_moves.moves_of(plans, candidates, self._store.load)
         )
@@ -130,7 +132,7 @@ class SequentialPublish:
             self._store.load, rows, journal.action == "forced rollback", self._store.files.exists
         )
         plans = self._at.plan(undoer.plan, entries, RollbackRefused)
-        wrong = sequential_moves.inexpressible(plans)
+        wrong = sequential_moves.inexpressible(plans, self._store)
         if wrong:
             raise RollbackRefused(wrong)
         journal = replace(journal, moves=tuple(jn.Move(entry, None, "") for entry in entries))

@@ -332,8 +332,7 @@ class Candidates:
     def _beside(
         self, identifier: Identifier, current: TableState | None, kind: Kind = "table"
     ) -> Candidate:
-        if current is not None and current.kind != kind:
-            self.lake.require_change_of_kind(identifier, current.kind, kind)
+        self.lake.require_possible(identifier, current.kind if current else None, kind)
         side = names.side_schema(identifier[0], self.branch)
         self._invocation.reached(checkpoints.NODE_PLACING, identifier)
         self.lake.ensure_schema(side, self.branch)

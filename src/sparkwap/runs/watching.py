@@ -1,6 +1,6 @@
 """Watches `main`: finds changes of the state that readers see, and restores it.
 
-A check is one query of a SQL catalog, or one or two requests for each table of a REST catalog.
+A check is one query of a SQL catalog, or one or two requests for each table of other catalogs.
 Metadata is read only for tables that have changed.
 """
 
@@ -37,8 +37,8 @@ class Watch:
     Args:
         store: The catalog.
         ledger: Returns the ledger, which has all publishes.
-        project: The tables and views of the project, which are watched even if not gated. On a
-            REST catalog, only these and those of `name` are watched.
+        project: The tables and views of the project, which are watched even if not gated. On
+            other catalogs than SQL, only these and those of `name` are watched.
         run_id: The run that watches.
         branch: The audit branch of the run; its side schemas are not watched.
     """
@@ -70,7 +70,7 @@ class Watch:
     @property
     def sees_all(self) -> bool:
         """Whether each check sees all tables, because it is one query."""
-        return self._store.backend.takes_files
+        return self._store.backend.atomic
 
     def changes(
         self, about: Collection[Identifier] | None = None

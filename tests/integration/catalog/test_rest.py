@@ -165,7 +165,7 @@ def test_the_next_command_publishes_all_or_nothing_after_a_death_at_any_request(
     ended = False
     recovered = 0
     # Each third request, from another one on for each form; all of them in the soak.
-    first, step = (0, 1) if os.environ.get("SOAK") else (rest.lake.store.backend.multi_table, 3)
+    first, step = (0, 1) if os.environ.get("SOAK") else (rest.lake.store.backend.together, 3)
     for last in range(first, 60, step):
         for schema in rest.lake.schemas():
             rest.lake.drop_schema(schema, purge=True)
@@ -210,7 +210,7 @@ def test_the_next_command_publishes_all_or_nothing_after_a_death_at_any_request(
 def test_a_server_that_applies_half_of_a_commit_is_noticed(
     rest: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not rest.lake.store.backend.multi_table:
+    if not rest.lake.store.backend.together:
         pytest.skip("only where several tables are committed together")
     items = _everything(rest)
     halved = []

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from helpers.sql_metastore import SqlMetastore
 
 from sparkwap.catalog import lease as leasing
-from sparkwap.catalog.leases import TTL_SECONDS, CatalogLeases, Lease
+from sparkwap.catalog.leases import TTL_SECONDS, CatalogLeases, Lease, Leases, MetastoreLeases
+from sparkwap.catalog.metastore_backend import MetastoreBackend
 from sparkwap.publish.lake import Lake
 
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
@@ -64,11 +67,17 @@ def test_processes_of_another_machine_are_not_looked_up_here() -> None:
     assert leasing.alive(here, 2001.0)
 
 
-@pytest.fixture(params=[CLOCK, "by clocks of their own"])
+@pytest.fixture(params=[CLOCK, "by clocks of their own", "in a metastore"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both kinds of leases."""
-    if request.param == "by clocks of their own":
-        without = cached_property(lambda lake: CatalogLeases(lambda: lake.catalog))
+    """All kinds of leases."""
+    kinds: dict[str, Callable[[Any], Leases]] = {
+        "by clocks of their own": lambda lake: CatalogLeases(lambda: lake.catalog),
+        "in a metastore": lambda lake: MetastoreLeases(
+            MetastoreBackend("lake", lake.properties, SqlMetastore(lake.store.backend))
+        ),
+    }
+    if request.param in kinds:
+        without = cached_property(kinds[request.param])
         without.__set_name__(Lake, "leases")
         monkeypatch.setattr(Lake, "leases", without)
     return str(request.param)

@@ -139,9 +139,11 @@ def test_two_lakes_may_start_at_once(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"type": "glue", "uri": "x", "warehouse": "y"}, "'glue' is not supported"),
+        ({"type": "nessie", "uri": "x", "warehouse": "y"}, "'nessie' is not supported"),
         ({"warehouse": "y"}, "'uri'"),
         ({"uri": "sqlite://"}, "'warehouse'"),
+        ({"type": "hive", "uri": "thrift://x:1"}, "'warehouse'"),
+        ({"type": "glue"}, "'warehouse'"),
     ],
 )
 def test_bad_properties(properties: dict[str, str], message: str) -> None:

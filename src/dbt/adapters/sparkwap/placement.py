@@ -248,7 +248,7 @@ class Placement:
         The embedded server with the lake's own database needs no check.
         """
         command = self._command
-        if command.credentials.embedded and command.lake.store.backend.takes_files:
+        if command.credentials.embedded and command.lake.store.backend.atomic:
             return
         with self._lock:
             if self._unsafe is None:

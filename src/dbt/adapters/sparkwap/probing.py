@@ -16,7 +16,7 @@ from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from dbt.adapters.sparkwap.sessions import base_settings, short_error
 from sparkwap.catalog import LedgerRows
-from sparkwap.catalog.rest_backend import RestBackend
+from sparkwap.catalog.backend import sequential
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.gate.doctor import Atomicity, LakeFacts
@@ -235,8 +235,7 @@ def _atomicity(lake: Lake) -> Atomicity:
     rows = lake.store.backend
     if rows.atomic:
         return "transaction"
-    multi_table = isinstance(rows, RestBackend) and rows.multi_table
-    return "journal, together" if multi_table else "journal, one by one"
+    return "journal, together" if sequential(rows).together else "journal, one by one"
 
 
 def _iceberg(session: Any, catalog: str) -> str | None:

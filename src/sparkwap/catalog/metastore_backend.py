@@ -1,0 +1,313 @@
+"""Catalogs in a metastore (AWS Glue, Hive): compare and swap of one entry after the other.
+
+sparkwap writes the metadata files, as on SQL catalogs, and each swap requires that the entry still
+points to the file that was read. No two entries change together, so that a publish needs a journal,
+as on REST catalogs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.files import WarehouseFiles
+from sparkwap.catalog.metastore import Entry, Metastore
+from sparkwap.catalog.model import Identifier, Kind
+from sparkwap.catalog.pointers import (
+    Conflict,
+    Fate,
+    Pointer,
+    PointerUpdate,
+    require_side_schema,
+)
+from sparkwap.core.checkpoints import SCHEMA_CREATED, SCHEMA_CREATING, checkpoint
+from sparkwap.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from sparkwap.catalog.leases import Guard
+    from sparkwap.core.checkpoints import Part
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_SIDE_OF = "wap.branch"
+_NONE: Mapping[Identifier, Pointer | None] = {}
+_THREADS = 8
+
+
+class MetastoreBackend:
+    """The tables and views of a metastore; safe for use by several threads.
+
+    Args:
+        name: The catalog's name, the same for Spark and PyIceberg.
+        properties: PyIceberg's catalog properties; ``warehouse`` is the folder of new tables.
+        metastore: The client of the metastore.
+    """
+
+    takes_files = True
+    atomic = False
+    together = False
+    folds_names = True
+
+    def __init__(self, name: str, properties: Mapping[str, str], metastore: Metastore) -> None:
+        self.name = name
+        self.properties: Mapping[str, str] = dict(properties)
+        self.metastore = metastore
+        self.keeps_views = metastore.has_views
+        self._files = WarehouseFiles(self.properties)
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def close(self) -> None:
+        """Close connections and threads."""
+        with self._lock:
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown()
+        self.metastore.close()
+
+    # Reading
+
+    def get(self, identifier: Identifier) -> Pointer | None:
+        """Return the row of one table or view; None if it does not exist."""
+        entry = self.metastore.entry(identifier)
+        return entry.pointer if entry else None
+
+    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
+        """Return the rows of the tables and views that exist, with one request each."""
+        rows = self._map(self.get, set(identifiers))
+        return {row.identifier: row for row in rows if row is not None}
+
+    def members(self, schema: str) -> list[Pointer]:
+        """Return the rows of one schema."""
+        return [entry.pointer for entry in self.metastore.entries(schema)]
+
+    def kinds(self, schema: str) -> dict[str, Kind]:
+        """Return name -> kind of the members of one schema."""
+        return {row.identifier[1]: row.kind for row in self.members(schema)}
+
+    def all(self) -> list[Pointer]:
+        """Return all rows of the catalog."""
+        return [row for rows in self._map(self.members, sorted(self.schemas())) for row in rows]
+
+    def others(self) -> list[Pointer]:
+        """Return no rows: a metastore has one catalog."""
+        return []
+
+    def schemas(self) -> set[str]:
+        """Return all schemas, including those without members."""
+        return set(self.metastore.schemas())
+
+    def side_schemas(self) -> dict[str, str]:
+        """Return side schema -> audit branch."""
+        found = self.metastore.schemas().items()
+        return {name: given[_SIDE_OF] for name, given in found if given.get(_SIDE_OF)}
+
+    def ensure_schema(self, schema: str, branch: str | None = None) -> None:
+        """Create a schema if it does not exist; a side schema if ``branch`` is given.
+
+        Raises:
+            ConfigError: The schema exists, and is not a side schema of this branch; or its name
+                has capital letters.
+        """
+        if schema != schema.lower():
+            raise ConfigError(
+                f"The schema {schema} has capital letters, and this catalog keeps names in lower "
+                "case. Nothing was changed. Give it a name in lower case."
+            )
+        present = self.metastore.schema_properties(schema)
+        if present is None:
+            checkpoint(SCHEMA_CREATING, schema=schema, branch=branch)
+            location = f"{self.properties['warehouse'].rstrip('/')}/{schema}"
+            own = {_SIDE_OF: branch} if branch else {}
+            if self.metastore.create_schema(schema, location, own):
+                checkpoint(SCHEMA_CREATED, schema=schema, branch=branch)
+                return
+            present = self.metastore.schema_properties(schema) or {}
+        require_side_schema(schema, branch, present.get(_SIDE_OF))
+
+    def document(self, location: str) -> md.Document | None:
+        """Return None: entries only point to files."""
+        return None
+
+    def pyiceberg(self) -> Catalog:
+        """Return PyIceberg's catalog of the metastore, for the calling thread."""
+        return self.metastore.pyiceberg()
+
+    # Writing
+
+    def apply(
+        self,
+        swaps: Sequence[PointerUpdate],
+        *,
+        documents: Mapping[str, md.Document],
+        requires: Mapping[Identifier, Pointer | None] = _NONE,
+        drop_if_empty: Collection[str] = (),
+        drop_schemas: Collection[str] = (),
+        at: Callable[[Part], None] = lambda part: None,
+        guard: Guard | None = None,
+    ) -> None:
+        """Make the changes one after the other.
+
+        Drops come last, so that interrupted changes lose nothing. After a conflict, the caller
+        checks again and finds the remaining changes.
+
+        Args:
+            swaps: The changes; at most one for each row.
+            documents: The documents of new metadata files that are not written yet, by location.
+            requires: The required rows of other names, before the first change.
+            drop_if_empty: Schemas to drop if they have no member after the changes.
+            drop_schemas: Schemas to drop; all their members must be among the changes.
+            at: Called at each part of the changes.
+            guard: Called before the changes; raises to stop.
+
+        Raises:
+            Conflict: A row was not as expected; earlier changes may be made.
+            Unanswered: The metastore failed; see `fate`.
+        """
+        at("begun")
+        found = self.find(set(requires))
+        for identifier, row in requires.items():
+            if found.get(identifier) != row:
+                raise Conflict(None, f"{'.'.join(identifier)} changed meanwhile")
+        if guard is not None:
+            guard(None)
+        for location, document in documents.items():
+            self._files.write(location, md.dump(document))
+        for swap in swaps:
+            if swap.after is not None:
+                self._put(swap, swap.after, documents.get(swap.after.location))
+        for swap in swaps:
+            if swap.after is None and swap.before is not None:
+                self._drop(swap, swap.before)
+        for schema in sorted({*drop_if_empty, *drop_schemas}):
+            if not self.metastore.drop_schema(schema) and schema in drop_schemas:
+                raise Conflict(None, f"schema {schema} got a new member meanwhile")
+        at("rows_changed")
+
+    def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
+        """Return whether all, none or an unknown part of interrupted changes was made."""
+        made = [self._is_made(swap) for swap in swaps]
+        if all(made):
+            return "made"
+        return "unknown" if any(made) else "not made"
+
+    def register(self, row: Pointer) -> None:
+        """Create an entry under a free name for an existing metadata file.
+
+        Raises:
+            Conflict: The name is taken.
+        """
+        self.metastore.create(row, self._read(row.location))
+
+    def rename(self, before: Identifier, after: Identifier, kind: Kind) -> None:
+        """Move a table or view to a free name.
+
+        Raises:
+            Conflict: The new name is taken, or the table or view does not exist.
+        """
+        entry = self.metastore.entry(before)
+        if entry is None or entry.pointer.kind != kind:
+            raise Conflict(None, f"{'.'.join(before)} does not exist")
+        there = self.get(after)
+        if there is not None and there.location == entry.pointer.location:
+            # An interrupted rename, of a metastore that creates the new name before it drops
+            # the old one.
+            self.metastore.drop(entry)
+            return
+        self.metastore.rename(entry, after)
+
+    def evolve(
+        self,
+        changes: Sequence[tuple[Pointer, MetadataChange]],
+        changed: Callable[[Identifier], None] = lambda identifier: None,
+    ) -> None:
+        """Change the metadata of tables, one after the other.
+
+        Args:
+            changes: The rows and their changes.
+            changed: Called for each table after its change.
+
+        Raises:
+            Conflict: A table was not as it was read; earlier tables are changed.
+            Unanswered: The metastore failed.
+        """
+        for row, change in changes:
+            if not change.updates:
+                continue
+            document = change.document(row.location)
+            location = md.next_location(document, row.location)
+            self._files.write(location, md.dump(document))
+            after = Pointer(row.identifier, row.kind, location)
+            try:
+                self.metastore.swap(self._entry(None, row), location, document)
+            except Conflict:
+                self._files.delete(location)
+                raise
+            changed(after.identifier)
+
+    # Inner parts
+
+    def _put(self, swap: PointerUpdate, after: Pointer, given: md.Document | None) -> None:
+        before, document = swap.before, given or self._read(after.location)
+        if before is None:
+            self.metastore.create(after, document)
+            return
+        entry = self._entry(swap, before)
+        if before.identifier != after.identifier:
+            self.rename(before.identifier, after.identifier, before.kind)
+            moved = Pointer(after.identifier, before.kind, before.location)
+            if moved == after:
+                return
+            entry = self._entry(swap, moved)
+        if before.kind != after.kind:
+            self.metastore.drop(entry)
+            self.metastore.create(after, document)
+        else:
+            self.metastore.swap(entry, after.location, document)
+
+    def _drop(self, swap: PointerUpdate, row: Pointer) -> None:
+        if self.metastore.entry(row.identifier) is not None:
+            self.metastore.drop(self._entry(swap, row))
+
+    def _entry(self, swap: PointerUpdate | None, row: Pointer) -> Entry:
+        """Return the entry of a row.
+
+        Raises:
+            Conflict: The entry does not point to the file of the row.
+        """
+        entry = self.metastore.entry(row.identifier)
+        if entry is None or entry.pointer != row:
+            raise Conflict(swap, f"{'.'.join(row.identifier)} changed meanwhile")
+        return entry
+
+    def _is_made(self, swap: PointerUpdate) -> bool:
+        row = swap.after or swap.before
+        assert row is not None
+        found = self.get(row.identifier)
+        if swap.after is None or found is None:
+            return swap.after is None and found is None
+        if found.location == row.location:
+            return True
+        # Others may have changed it since.
+        log = self._read(found.location).get("metadata-log") or ()
+        return row.location in {step["metadata-file"] for step in log}
+
+    def _read(self, location: str) -> md.Document:
+        return md.parse(self._files.read(location))
+
+    def _map(self, function: Callable[[T], R], values: Iterable[T]) -> list[R]:
+        listed = list(values)
+        if len(listed) < 2:
+            return [function(value) for value in listed]
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparkwap-rows")
+            threads = self._threads
+        return list(threads.map(function, listed))
