@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 from changed_tests import ROOT, UNKNOWN_SECONDS, known_seconds
+from dbt_common.tests import enable_test_caching
 from helpers.bench import Bench
 from hypothesis import HealthCheck, settings
 
 from sparkwap.core import redaction
 
+# Hundreds of projects have the same macros, whose parsing takes a third of a test's Python time.
+enable_test_caching()
 # A busy machine is no fault of the code.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")

@@ -18,7 +18,10 @@ from urllib.parse import quote
 
 import pyspark
 import requests
+from hive_metastore.ttypes import MetaException
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.glue import GlueCatalog
+from pyiceberg.catalog.hive import HiveCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import Engine, create_engine, text
@@ -29,8 +32,11 @@ from sparkwap import server
 if TYPE_CHECKING:
     from helpers.spark_server import SparkServer
 
-CatalogKind = Literal["sqlite", "postgresql", "rest", "journal", "cluster", "server"]
+CatalogKind = Literal[
+    "sqlite", "postgresql", "rest", "journal", "hive", "glue", "cluster", "server"
+]
 """``rest`` sends the tables of a publish in one request, ``journal`` one after the other.
+``hive`` is a Hive metastore; ``glue`` is AWS Glue by moto, with the warehouse in an S3 store.
 ``cluster`` is PostgreSQL with the warehouse in an S3 store, and a Spark cluster as the server.
 ``server`` is SQLite, with a Spark server that sparkwap does not start."""
 
@@ -59,9 +65,10 @@ STAMPED = SPARK != "3.5"
 """Whether snapshots have the id of the run that wrote them."""
 PYTHON_MODELS = SPARK != "3.5"
 """Whether Python models run: they need Spark Connect of 4.0 or later."""
-TRANSACTIONS = KIND not in ("rest", "journal")
-"""Whether the chosen catalog changes several tables in one transaction, and takes metadata files
-as they are: SQL catalogs do, others do neither."""
+TRANSACTIONS = KIND not in ("rest", "journal", "hive", "glue")
+"""Whether the chosen catalog changes several tables in one transaction: SQL catalogs do."""
+VIEWS = KIND != "glue"
+"""Whether the chosen catalog has views."""
 
 
 class Address(Protocol):
@@ -166,6 +173,57 @@ class RestSource:
         return RestCatalog("lake", type="rest", uri=self.uri, warehouse=self.warehouse)
 
 
+@dataclass(frozen=True)
+class HiveSource:
+    """A Hive metastore, asked by PyIceberg's client: one table after the other."""
+
+    uri: str
+    warehouse: str
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def pointers(self, schema: str) -> Pointers:
+        with HiveCatalog._create_hive_client({"uri": self.uri}) as client:
+            try:
+                names = client.get_all_tables(schema)
+            except MetaException:
+                return {}
+            tables = client.get_table_objects_by_name(schema, names)
+        entries = [(table.tableName, table.parameters) for table in tables]
+        return _entries(entries)
+
+    def catalog(self) -> Catalog:
+        return HiveCatalog("lake", uri=self.uri, warehouse=self.warehouse)
+
+
+@dataclass(frozen=True)
+class GlueSource:
+    """AWS Glue, asked by its own client: some tables after others."""
+
+    properties: Mapping[str, str]
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        return {key: value for key, value in self.properties.items() if key.startswith("s3.")}
+
+    def pointers(self, schema: str) -> Pointers:
+        client = GlueCatalog("lake", **self.properties).glue
+        try:
+            pages = list(client.get_paginator("get_tables").paginate(DatabaseName=schema))
+        except client.exceptions.EntityNotFoundException:
+            return {}
+        tables = [table for page in pages for table in page["TableList"]]
+        return _entries([(table["Name"], table["Parameters"]) for table in tables])
+
+    def catalog(self) -> Catalog:
+        return GlueCatalog("lake", **self.properties)
+
+
+def _entries(tables: list[tuple[str, Mapping[str, str]]]) -> Pointers:
+    kinds = {"iceberg": "table", "iceberg-view": "view"}
+    found = [(name, kinds.get(given["table_type"].lower()), given) for name, given in tables]
+    return {name: (kind, given["metadata_location"]) for name, kind, given in found if kind}
+
+
 def _members(rows: Any, schema: str) -> Pointers:
     return {
         name: ("view" if kind == "VIEW" else "table", location)
@@ -204,6 +262,8 @@ class RunningCatalog:
         """How a reader asks it."""
         if self.uri is None:
             return SqliteSource(lake)
+        if self.kind == "glue" and self.server is not None:
+            return GlueSource(self.server.catalog)
         if self.server is not None:
             files = dict(self.server.catalog)
             files.pop("type")
@@ -211,6 +271,8 @@ class RunningCatalog:
         warehouse = f"file://{lake}/warehouse"
         if self.kind == "postgresql":
             return PostgresSource(self.uri, warehouse)
+        if self.kind == "hive":
+            return HiveSource(self.uri, warehouse)
         return RestSource(self.uri, warehouse)
 
     def output(self, lake: Path, memory: str, endpoint: Address) -> dict[str, Any]:
@@ -260,6 +322,18 @@ def running_catalog(folder: Path) -> Iterator[RunningCatalog]:
 
         with running_cluster(folder) as cluster:
             yield RunningCatalog(KIND, cluster.database.uri, cluster)
+    elif KIND == "hive":
+        from helpers.hive import running_hive_metastore
+
+        folder.mkdir(parents=True, exist_ok=True)
+        with running_hive_metastore(folder) as metastore:
+            yield RunningCatalog(KIND, metastore.uri)
+    elif KIND == "glue":
+        from helpers.glue import running_glue_server
+
+        folder.mkdir(parents=True, exist_ok=True)
+        with running_glue_server(folder) as spark:
+            yield RunningCatalog(KIND, spark.glue.endpoint, spark)
     elif KIND == "server":
         from helpers.spark_server import running_server
 

@@ -14,33 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.postgres import running_postgres
 from helpers.project import Project
+from helpers.story import tell
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import text
 
 from sparkwap import server
-
-FILES = {
-    "models/orders.sql": """
-        {{ config(materialized='table') }}
-        select id, id * {{ var('v') }} as amount from range(1, 4)
-    """,
-    "models/totals.py": """
-        def model(dbt, session):
-            dbt.config(materialized="table")
-            orders = dbt.ref("orders")
-            return orders.groupBy().sum("amount").withColumnRenamed("sum(amount)", "total")
-    """,
-    "models/newest.sql": """
-        {{ config(materialized='view') }} select max(id) as id from {{ ref('orders') }}
-    """,
-    "models/properties.yml": """
-        models:
-          - name: orders
-            columns: [{name: amount, data_tests: [{not_null: {name: amounts_are_known}}]}]
-          - name: totals
-            columns: [{name: total, data_tests: [{not_null: {name: totals_are_known}}]}]
-    """,
-}
 
 
 @pytest.fixture(scope="module")
@@ -68,23 +46,8 @@ def test_the_gate_on_postgresql_and_a_server_that_is_there(
     remote: tuple[dict[str, Any], SqlCatalog], tmp_path: Path
 ) -> None:
     output, reader = remote
-    project = Project(tmp_path, "shop", output).write(FILES)
-
-    def total() -> int:
-        return reader.load_table("shop.totals").scan().to_arrow()["total"][0].as_py()
-
-    project.dbt("build", v=1).succeeded()
-    assert total() == 6
-    held = project.dbt("run", v=10).succeeded()
-    assert held.verdict("totals") == "held"
-    assert total() == 6
-    project.dbt("test", v=10).succeeded()
-    assert total() == 60
-    project.operation(
-        "wap_rollback", run=project.dbt("build", v=100).succeeded().run_id
-    ).succeeded()
-    assert total() == 60
-    # Iceberg's own tables only: no side schema is left.
+    tell(tmp_path, "shop", output, reader, how="one transaction")
+    # Iceberg's own tables only.
     assert set(reader.list_namespaces()) == {("default",), ("shop",), ("wap_ledger",)}
 
 
