@@ -35,7 +35,7 @@ def test_stored_failures_replace_only_stored_failures(name: str, owner: str | No
     lake = SimpleNamespace(
         state=lambda one: one if one in live else None,
         ledger=SimpleNamespace(owners=lambda: published),
-        store=SimpleNamespace(backend=SimpleNamespace(takes_files=True)),
+        store=SimpleNamespace(backend=SimpleNamespace(atomic=True)),
     )
     command = SimpleNamespace(
         manifest=SimpleNamespace(owner=nodes.get),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from sparkwap.catalog import PublishedEntry
 from sparkwap.catalog.model import LedgerRows
@@ -68,9 +69,9 @@ def test_rows_are_read_once_until_anybody_writes(
     (row,) = lake.ledger.branch_history("b").nodes
     row["status"] = "changed by a caller"
     loads: list[Any] = []
-    load = lake.catalog.load_table
+    load = SqlCatalog.load_table
     monkeypatch.setattr(
-        lake.catalog, "load_table", lambda name: (loads.append(name), load(name))[1]
+        SqlCatalog, "load_table", lambda catalog, name: (loads.append(name), load(catalog, name))[1]
     )
     assert lake.ledger.branch_history("b").nodes[0]["status"] == "first"
     assert loads == []

@@ -134,7 +134,7 @@ def test_a_dropped_table_is_restored(bench: Bench, prey: Identifier) -> None:
 def test_a_check_of_the_named_tables_keeps_the_commands_for_the_next_full_check(
     bench: Bench, prey: Identifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SqlBackend, "takes_files", False)  # each table costs a request
+    monkeypatch.setattr(SqlBackend, "atomic", False)  # each table costs a request
     other = bench.table("other", 1, **GATED)
     main = net(bench, prey, other)
     main.sent("model.p.m", "alter table prey rename to s.other_prey")
