@@ -200,7 +200,8 @@ class GlueMetastore:
         tables, such as marks.
 
         Glue deletes a database with all its tables, so its tables are listed directly before. A
-        table that is created between the two requests is lost.
+        table that is created between the two requests is lost, and so are tables that Lake
+        Formation hides from the role of this process.
 
         Raises:
             CatalogError: Glue refuses it.
@@ -486,12 +487,14 @@ class GlueMetastore:
         """
         from botocore.exceptions import BotoCoreError, ClientError
 
-        self._attempts.unclear = False
+        self._attempts.watched, self._attempts.unclear = True, False
         try:
             getattr(self._glue, action)(**parameters)
             return
         except (BotoCoreError, ClientError, _NotAgain) as error:
             code, failed = _code(error), error
+        finally:
+            self._attempts.watched = False
         if code == _GONE and action.startswith("delete"):
             return
         reason = f"{name}: {_said(failed)}"
@@ -520,17 +523,19 @@ class _NotAgain(Exception):
 
 
 class _Attempts(threading.local):
-    """The attempts of the client to carry out the present request of a thread.
+    """The attempts of the client to carry out the present change of a thread.
 
     Attributes:
+        watched: Whether there is a change; PyIceberg has the same client.
         unclear: Whether an attempt may have been carried out without telling it.
     """
 
+    watched = False
     unclear = False
 
     def sent(self, event_name: str, **_: Any) -> None:
         """Called by the client before each attempt."""
-        if self.unclear and event_name.rpartition(".")[2].startswith("Delete"):
+        if self.watched and self.unclear and event_name.rpartition(".")[2].startswith("Delete"):
             raise _NotAgain("no answer to the deletion")
 
     def answered(

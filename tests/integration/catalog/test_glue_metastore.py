@@ -516,6 +516,14 @@ class TestLostAnswers:
         assert server.requests()["DeleteTable"] == 1
         assert store.entries(schema) == [entry]
 
+    def test_pyiceberg_sends_deletions_again(
+        self, store: GlueMetastore, server: GlueServer, schema: str
+    ) -> None:
+        created(store, schema)
+        server.faults(Faults(every=1, method="DeleteTable", most=1))
+        store.pyiceberg().drop_table((schema, "t"))
+        assert store.entries(schema) == []
+
     def test_no_answer_at_all(self, server: GlueServer, schema: str) -> None:
         store = GlueMetastore("lake", {**server.properties, "glue.max-retries": "1"})
         entry = created(store, schema)
