@@ -32,13 +32,20 @@ class Faults:
         every: each n-th request is refused with 503 (slow down), as S3 does under load; 0: none.
         seconds: the delay of each request.
         paths: only requests whose path has this text.
-        method: only requests of this method; all if empty.
+        method: only requests of this method (``GET``), or of this action of a service with JSON
+            requests (``UpdateTable`` of Glue); all if empty.
+        error: the name of a service's error, with which requests are refused instead of 503.
+        lost: requests are not refused but carried out, and the connection breaks before the answer.
+        most: how many requests are refused or lost at most.
     """
 
     every: int = 0
     seconds: float = 0
     paths: str = ""
     method: str = ""
+    error: str = ""
+    lost: bool = False
+    most: int = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -96,18 +103,22 @@ class Store:
 
     def requests(self) -> dict[str, int]:
         """Return the number of requests since the last call, by kind, such as ``GET`` or ``LIST``;
-        ``503`` for those that were refused."""
+        ``503`` for those that were refused or lost."""
         counted: dict[str, int] = self._session.get(self.endpoint + _CONTROL, timeout=60).json()
         return counted
 
 
 @contextmanager
-def running_s3() -> Iterator[Store]:
-    """Start a server; its objects are gone when it ends."""
+def running_s3(program: str = __file__) -> Iterator[Store]:
+    """Start a server; its objects are gone when it ends.
+
+    Args:
+        program: the script that serves on the port it is given.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    process = subprocess.Popen([sys.executable, __file__, str(port)], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, program, str(port)], stderr=subprocess.DEVNULL)
     store = Store(f"http://127.0.0.1:{port}")
     try:
         _wait(store, process)
@@ -138,37 +149,51 @@ class _Filter:
         self._faults = Faults()
         self._counts: dict[str, int] = {}
         self._met = 0
+        self._failed = 0
         self._lock = threading.Lock()
 
     def __call__(self, environment: dict[str, Any], start: Any) -> Iterable[bytes]:
         path, method = environment["PATH_INFO"], environment["REQUEST_METHOD"]
         if path == _CONTROL:
             return self._control(method, environment, start)
-        refused = self._meets(path, method, _kind(method, environment.get("QUERY_STRING", "")))
-        if refused:
-            # What is sent is read, or the client takes it for a broken connection.
-            environment["wsgi.input"].read(int(environment.get("CONTENT_LENGTH") or 0))
-            start("503 Slow Down", [("Content-Type", "application/xml")])
-            return [b"<Error><Code>SlowDown</Code><Message>Reduce your rate.</Message></Error>"]
-        return self._application(environment, start)
+        action = environment.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[2]
+        kind = action or _kind(method, environment.get("QUERY_STRING", ""))
+        faults = self._meets(path, action or method, kind)
+        if faults is None:
+            return self._application(environment, start)
+        if faults.lost:
+            for _ in self._application(environment, lambda *_: None):
+                pass
+            environment["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            raise ConnectionAbortedError("a test wants this answer to be lost")
+        # What is sent is read, or the client takes it for a broken connection.
+        environment["wsgi.input"].read(int(environment.get("CONTENT_LENGTH") or 0))
+        if faults.error:
+            start("400 Bad Request", [("Content-Type", "application/x-amz-json-1.1")])
+            return [json.dumps({"__type": faults.error, "message": "by a test"}).encode()]
+        start("503 Slow Down", [("Content-Type", "application/xml")])
+        return [b"<Error><Code>SlowDown</Code><Message>Reduce your rate.</Message></Error>"]
 
-    def _meets(self, path: str, method: str, kind: str) -> bool:
+    def _meets(self, path: str, method: str, kind: str) -> Faults | None:
+        """Count a request, delay it if it is meant; returns the faults if it has to fail."""
         with self._lock:
             faults = self._faults
             meant = faults.paths in path and faults.method in ("", method)
             self._met += meant
-            refused = bool(meant and faults.every and self._met % faults.every == 0)
-            for name in (kind, *(["503"] if refused else [])):
+            fails = bool(meant and faults.every and self._met % faults.every == 0)
+            fails = fails and self._failed < faults.most
+            self._failed += fails
+            for name in (kind, *(["503"] if fails else [])):
                 self._counts[name] = self._counts.get(name, 0) + 1
         if meant and faults.seconds:
             time.sleep(faults.seconds)
-        return refused
+        return faults if fails else None
 
     def _control(self, method: str, environment: Mapping[str, Any], start: Any) -> Iterable[bytes]:
         with self._lock:
             if method == "POST":
                 sent = environment["wsgi.input"].read(int(environment["CONTENT_LENGTH"]))
-                self._faults, self._met = Faults(**json.loads(sent)), 0
+                self._faults, self._met, self._failed = Faults(**json.loads(sent)), 0, 0
             counts, self._counts = self._counts, {} if method == "GET" else self._counts
         start("200 OK", [("Content-Type", "application/json")])
         return [json.dumps(counts).encode()]
@@ -178,7 +203,8 @@ def _kind(method: str, query: str) -> str:
     return "LIST" if method == "GET" and "list-type" in query else method
 
 
-def _serve(port: int) -> None:
+def serve(port: int) -> None:
+    """Serve all of moto's services on a port of loopback, behind the filter."""
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import run_simple
 
@@ -189,4 +215,4 @@ def _serve(port: int) -> None:
 if __name__ == "__main__":
     # The folder of this file is the first place of modules, and some have names of packages.
     sys.path.remove(str(Path(__file__).parent))
-    _serve(int(sys.argv[1]))
+    serve(int(sys.argv[1]))

@@ -45,6 +45,7 @@ class SparkServer:
         host: the host of both endpoints. Only for this name, PySpark sends a token without TLS.
         token: the bearer token of Connect; empty where the version of Spark knows none.
         connect: whether Connect is served.
+        environment: more variables for the environment of its processes.
         thrift_port: the port of the Thrift endpoint.
         connect_port: the port of the Spark Connect endpoint.
         processes: the Java processes; ``driver`` is the server.
@@ -57,6 +58,7 @@ class SparkServer:
     host: str = "localhost"
     token: str = field(default="", repr=False)
     connect: bool = True
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     thrift_port: int = 0
     connect_port: int = 0
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -199,6 +201,7 @@ class SparkServer:
             "SPARK_LOCAL_IP": LOOPBACK,
             "SPARK_MASTER_WEBUI_PORT": "0",
             "SPARK_WORKER_WEBUI_PORT": "0",
+            **self.environment,
         }
         environment.pop("SPARK_LOCAL_DIRS", None)
         with (self.folder / f"{name}.log").open("ab") as log:
