@@ -35,7 +35,7 @@ def rest(tmp_path_factory: pytest.TempPathFactory, shared_jars: None) -> Iterato
         server.stop(lake)
 
 
-@pytest.mark.parametrize("together", ["true", pytest.param("false", marks=pytest.mark.smoke)])
+@pytest.mark.parametrize("together", ["true", "false"])
 def test_the_gate_on_a_rest_catalog(
     rest: tuple[RestServer, server.Endpoint], together: str, tmp_path: Path
 ) -> None:

@@ -388,7 +388,6 @@ class TestVanishedTests:
         assert "test no_orders ended in an error (dbt dropped it" in done.reason("customers")
         assert shop.new() == set()
 
-    @pytest.mark.smoke
     def test_tests_of_what_is_not_there_or_disabled_reject_nothing(self, shop: Any) -> None:
         leftover = """
             models:
