@@ -90,12 +90,12 @@ def present(store: GlueMetastore, schema: str, name: str = "t") -> Entry:
 
 
 def raw(store: GlueMetastore, schema: str, name: str = "t") -> dict[str, Any]:
-    found: dict[str, Any] = store._glue.get_table(DatabaseName=schema, Name=name)["Table"]
+    found: dict[str, Any] = store._client.glue.get_table(DatabaseName=schema, Name=name)["Table"]
     return found
 
 
 def put_raw(store: GlueMetastore, schema: str, name: str, **more: Any) -> None:
-    store._glue.create_table(DatabaseName=schema, TableInput={"Name": name, **more})
+    store._client.glue.create_table(DatabaseName=schema, TableInput={"Name": name, **more})
 
 
 class TestSchemas:
@@ -117,7 +117,7 @@ class TestSchemas:
     def test_only_an_empty_one_is_dropped(self, store: GlueMetastore, schema: str) -> None:
         put_raw(store, schema, "csv", Parameters={"classification": "csv"})
         assert store.drop_schema(schema) is False
-        store._glue.delete_table(DatabaseName=schema, Name="csv")
+        store._client.glue.delete_table(DatabaseName=schema, Name="csv")
         store.put_mark(schema, "m", "text")
         assert store.drop_schema(schema) is False
         store.drop_marks(schema, ["m"])
@@ -126,7 +126,7 @@ class TestSchemas:
 
     def test_more_than_one_page(self, store: GlueMetastore, schema: str) -> None:
         for number in range(101):
-            store._glue.create_database(DatabaseInput={"Name": f"{schema}_{number}"})
+            store._client.glue.create_database(DatabaseInput={"Name": f"{schema}_{number}"})
         found = store.schemas()
         assert len([name for name in found if name.startswith(f"{schema}_")]) == 101
 
@@ -240,7 +240,7 @@ class TestSwap:
                 "AdditionalLocations": ["s3://lake/more"],
             },
         }
-        store._glue.create_table(DatabaseName=schema, TableInput=before)
+        store._client.glue.create_table(DatabaseName=schema, TableInput=before)
         location = new_location()
         store.swap(present(store, schema), location, DOCUMENT)
         found = raw(store, schema)
@@ -264,7 +264,7 @@ class TestSwap:
         skip = {"true": "false", "false": "true"}[archive]
         store = GlueMetastore("lake", {**server.properties, "glue.skip-archive": skip})
         store.swap(created(store, schema), new_location(), DOCUMENT)
-        versions = store._glue.get_table_versions(DatabaseName=schema, TableName="t")
+        versions = store._client.glue.get_table_versions(DatabaseName=schema, TableName="t")
         assert len(versions["TableVersions"]) == (2 if archive == "true" else 1)
 
     def test_a_former_state(self, store: GlueMetastore, schema: str) -> None:
@@ -554,13 +554,13 @@ class TestLostAnswers:
                 parameters = {"table_type": "ICEBERG", "metadata_location": "s3://lake/next"}
                 if tells:
                     parameters["previous_metadata_location"] = former
-                other._glue.update_table(
+                other._client.glue.update_table(
                     DatabaseName=schema,
                     TableInput={"Name": "t", "Parameters": parameters},
                     VersionId=table["VersionId"],
                 )
 
-        store._glue.meta.events.register("before-send.glue.UpdateTable", before)
+        store._client.glue.meta.events.register("before-send.glue.UpdateTable", before)
         if tells:
             store.swap(entry, location, DOCUMENT)
         else:
