@@ -54,7 +54,7 @@ conformance: .venv/.ready-dev ## all of dbt's own adapter suite (docs/adapter-su
 mutants: .venv/.ready-dev ## change the gate's decisions; list what no test notices (hours)
 	@scripts/mutants
 
-catalogs: .venv/.ready-dev ## the gate's tests on PostgreSQL, REST and the journal (docs/catalogs)
+catalogs: .venv/.ready-dev ## the gate's tests on the other kinds of catalog (docs/catalogs)
 	@scripts/catalogs
 
 docs: .venv/.ready ## docs/ as a site: target/site/index.html
