@@ -69,6 +69,10 @@ TRANSACTIONS = KIND not in ("rest", "journal", "hive", "glue")
 """Whether the chosen catalog changes several tables in one transaction: SQL catalogs do."""
 VIEWS = KIND != "glue"
 """Whether the chosen catalog has views."""
+VIEW = "view" if VIEWS else "table"
+"""The materialization of what would be a view where the catalog has views."""
+FOLDED = KIND in ("hive", "glue")
+"""Whether the chosen catalog keeps names in lower case only."""
 
 
 class Address(Protocol):

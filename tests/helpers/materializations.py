@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from helpers import catalogs
 from helpers.catalogs import PYTHON_MODELS
 from helpers.lake import Look
 from helpers.project import Outcome, Project
@@ -38,8 +39,8 @@ ROWS = """
     {% endmacro %}
 """
 SQL_MODELS = {
-    UNTESTED: "materialized='view'",
-    VIEW: "materialized='view'",
+    UNTESTED: f"materialized='{catalogs.VIEW}'",
+    VIEW: f"materialized='{catalogs.VIEW}'",
     "table_sql": "materialized='table'",
     APPENDED: "materialized='incremental', on_schema_change='append_new_columns'",
     "inc_merge": """materialized='incremental', incremental_strategy='merge', unique_key='id',

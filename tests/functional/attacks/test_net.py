@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.catalogs import FOLDED, VIEW
 from helpers.lake import Look, Reader
 from helpers.project import MakeProject, Outcome, Project
 from helpers.statements import lines
@@ -104,7 +105,7 @@ own branch."""
 
 def victim_of(name: str) -> str:
     """The table that is attacked; those of the lines have names with a capital letter."""
-    return f"Prey_{name}" if name in LINES else f"prey_{name}"
+    return f"Prey_{name}" if name in LINES and not FOLDED else f"prey_{name}"
 
 
 def files() -> dict[str, str]:
@@ -122,7 +123,7 @@ def files() -> dict[str, str]:
     found |= {
         f"models/culprits/by_{name}.sql": f"""
             {{{{ config(
-                materialized='view',
+                materialized='{VIEW}',
                 pre_hook=fromjson(env_var('ATTACK', '{{}}')).get('{name}', []),
             ) }}}}
             select 1 as id
