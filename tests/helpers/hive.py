@@ -108,20 +108,18 @@ class HiveServer:
     def start(self) -> None:
         """Start the process, and wait until it answers."""
         os.environ.setdefault("JAVA_HOME", str(self.java.parent.parent))
-        with (self.folder / "hive.log").open("ab") as log:
-            port, process = launch_gateway(
-                classpath=":".join(map(str, self.jars)),
-                jarpath=str(next(SPARK_JARS.glob("py4j-*.jar"))),
-                java_path=str(self.java),
-                javaopts=[
-                    *JAVA_OPTIONS,
-                    f"-Dderby.stream.error.file={self.folder}/derby.log",
-                ],
-                die_on_exit=True,
-                return_proc=True,
-                redirect_stdout=log,
-                redirect_stderr=log,
-            )
+        # Py4J's threads write to it as long as the process lives.
+        log = (self.folder / "hive.log").open("a")
+        port, process = launch_gateway(
+            classpath=":".join(map(str, self.jars)),
+            jarpath=str(next(SPARK_JARS.glob("py4j-*.jar"))),
+            java_path=str(self.java),
+            javaopts=[*JAVA_OPTIONS, f"-Dderby.stream.error.file={self.folder}/derby.log"],
+            die_on_exit=True,
+            return_proc=True,
+            redirect_stdout=log,
+            redirect_stderr=log,
+        )
         self._process = process
         gateway = JavaGateway(
             gateway_parameters=GatewayParameters(port=port, auto_convert=True, eager_load=False)
