@@ -114,7 +114,12 @@ class HiveServer:
             classpath=":".join(map(str, self.jars)),
             jarpath=str(next(SPARK_JARS.glob("py4j-*.jar"))),
             java_path=str(self.java),
-            javaopts=[*JAVA_OPTIONS, f"-Dderby.stream.error.file={self.folder}/derby.log"],
+            javaopts=[
+                *JAVA_OPTIONS,
+                "-Dderby.locks.waitTimeout=1",
+                "-Dderby.locks.deadlockTimeout=1",
+                f"-Dderby.stream.error.file={self.folder}/derby.log",
+            ],
             die_on_exit=True,
             return_proc=True,
             redirect_stdout=log,
@@ -165,6 +170,10 @@ class HiveServer:
             "metastore.expression.proxy": (
                 "org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy"
             ),
+            # A request that waits for a lock of a table updates its row and then waits for a mutex,
+            # whose holder may wait for the row: with Derby, only the time solves this.
+            "metastore.txn.retryable.sqlex.regex": ".*lock could not be obtained.*",
+            "hive.txn.retryable.sqlex.regex": ".*lock could not be obtained.*",
             # Compactions and the like, of which Iceberg's tables have no need.
             "metastore.task.threads.always": "",
             "metastore.task.threads.remote": "",

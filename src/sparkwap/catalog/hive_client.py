@@ -61,7 +61,8 @@ _CONNECT_SECONDS = 10
 _ANSWER_SECONDS = 300
 # A load balancer may forget a connection that rests.
 _IDLE_SECONDS = 60.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
+_OWN_LOCKS = 64
 _DEFAULT_PORT = 9083
 
 
@@ -97,6 +98,7 @@ class Connections:
         )
         self._idle: list[tuple[float, Any, Client]] = []
         self._lock = threading.Lock()
+        self._own = [threading.RLock() for _ in range(_OWN_LOCKS)]
 
     def read(self, function: Callable[[Client], R]) -> R:
         """Return the answer to requests that change nothing; they are repeated once.
@@ -146,6 +148,11 @@ class Connections:
         Raises:
             CatalogError: The lock is not free, or the metastore has no locks; nothing was changed.
         """
+        # Threads of one process need not wait for each other in the metastore.
+        with self._own[hash(identifier) % len(self._own)]:
+            return self._locked(client, identifier, function)
+
+    def _locked(self, client: Client, identifier: Identifier, function: Callable[[], R]) -> R:
         name = ".".join(identifier)
         request = LockRequest(
             component=[LockComponent(LockType.EXCLUSIVE, LockLevel.TABLE, *identifier)],

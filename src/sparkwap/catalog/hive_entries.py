@@ -25,6 +25,9 @@ LOCATION = "metadata_location"
 LOCK_ENABLED = "engine.hive.lock-enabled"
 """Table property: ``false`` if writers compare and swap, and take no lock."""
 
+LONGEST = 32672
+"""The longest value of a parameter in Hive since 2.3; before, it was 4,000."""
+
 _PREVIOUS = "previous_metadata_location"
 _TYPE = "table_type"
 _TYPES: Mapping[Kind, str] = {"table": "ICEBERG", "view": "ICEBERG-VIEW"}
@@ -116,7 +119,11 @@ def update_entry(
         found.pop(name, None)
     for name, value in md.properties_of(document).items():
         if name != _OWNER:
-            found[_PURGE if name == md.GC_ENABLED else name] = str(value)
+            key = _PURGE if name == md.GC_ENABLED else name
+            found.pop(key, None)
+            # Hive's databases refuse longer ones. Engines read the metadata file.
+            if len(value) <= (limit or LONGEST):
+                found[key] = value
     found["uuid"] = md.identity(document)
     found[_TYPE] = _TYPES[kind]
     found[LOCATION] = location

@@ -56,7 +56,6 @@ LOCKS = "hive.lock-enabled"
 PARAMETER_LENGTH = "iceberg.hive.table-property-max-size"
 """Catalog property: the longest parameter that describes a table's metadata; 0 for none."""
 
-_PARAMETER_LENGTH = 32672
 _HIVE2 = "hive.hive2-compatible"
 _ENTRIES_AT_ONCE = 100
 _NO_SCHEMA = (NoSuchObjectException, UnknownDBException)
@@ -470,7 +469,7 @@ def _require_folded(*names: str) -> None:
 
 def _length(text: str | None) -> int:
     try:
-        return int(text) if text else _PARAMETER_LENGTH
+        return int(text) if text else entries.LONGEST
     except ValueError:
         raise ConfigError(
             f"`{PARAMETER_LENGTH}` in `catalog` of the profile is {text!r}; it has to be a number."

@@ -118,14 +118,14 @@ def view(location: str, sql: str = "select 1 as id") -> md.Document:
 
 def test_schemas(hive: HiveMetastore, server: HiveServer) -> None:
     metastore: Metastore = hive
-    location = f"{server.warehouse}/elsewhere"
+    location = f"file://{server.folder}/elsewhere"
     assert metastore.create_schema("made", location, {"wap.branch": "b", "comment": "why"})
     assert not metastore.create_schema("made", location, {})
     properties = metastore.schema_properties("made")
     assert properties is not None
     assert properties["wap.branch"] == "b"
     assert properties["comment"] == "why"
-    assert properties["location"].endswith("/warehouse/elsewhere")
+    assert properties["location"].endswith("/elsewhere")
     assert metastore.schemas()["made"] == properties
     assert metastore.schema_properties("absent") is None
     assert metastore.entries("absent") == []
@@ -195,8 +195,9 @@ def test_two_threads_lose_no_swap(server: HiveServer, hive: HiveMetastore, schem
     made(hive, (schema, "t"))
 
     def swap(name: str) -> int:
+        hive = HiveMetastore("lake", server.properties)
         tries = 0
-        for number in range(100):
+        for number in range(25):
             while True:
                 tries += 1
                 entry = found(hive, (schema, "t"))
@@ -212,7 +213,7 @@ def test_two_threads_lose_no_swap(server: HiveServer, hive: HiveMetastore, schem
     with ThreadPoolExecutor(2) as threads:
         tries = list(threads.map(swap, "ab"))
     present = document(found(hive, (schema, "t")).pointer.location)
-    made_all = {f"{name}{number}" for name in "ab" for number in range(100)}
+    made_all = {f"{name}{number}" for name in "ab" for number in range(25)}
     assert made_all <= set(present["properties"]), tries
 
 
@@ -224,7 +225,7 @@ def test_pyiceberg_beside_loses_nothing(hive: HiveMetastore, schema: str, locked
 
     def theirs() -> None:
         catalog = hive.pyiceberg()
-        for number in range(20):
+        for number in range(10):
             while True:
                 try:
                     with catalog.load_table((schema, "t")).transaction() as change:
@@ -234,7 +235,7 @@ def test_pyiceberg_beside_loses_nothing(hive: HiveMetastore, schema: str, locked
                 break
 
     def ours() -> None:
-        for number in range(20):
+        for number in range(10):
             while True:
                 entry = found(hive, (schema, "t"))
                 present = document(entry.pointer.location)
@@ -252,9 +253,9 @@ def test_pyiceberg_beside_loses_nothing(hive: HiveMetastore, schema: str, locked
         for done in [threads.submit(theirs), threads.submit(ours)]:
             done.result()
     properties = set(document(found(hive, (schema, "t")).pointer.location)["properties"])
-    assert {f"ours{number}" for number in range(20)} <= properties
+    assert {f"ours{number}" for number in range(10)} <= properties
     if locked == "true":
-        assert {f"theirs{number}" for number in range(20)} <= properties
+        assert {f"theirs{number}" for number in range(10)} <= properties
 
 
 def test_compare_and_swap_without_locks(server: HiveServer, schema: str) -> None:
