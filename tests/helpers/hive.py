@@ -1,4 +1,7 @@
-"""A Hive metastore of a test's own, on loopback: Hive 4 with its own Derby, in one Java process.
+"""A Hive metastore of a test's own, on loopback: Hive 4 on a PostgreSQL of its own.
+
+With Derby, a request that waits for the lock of a table never gets an answer: Hive 4.0.1 updates
+the row of the lock, and then waits for a mutex whose holder waits for the row.
 
 Its classes come from the jars in ``tests/requirements-hive.lock``, which ``maven`` fetches, and
 from PySpark.
@@ -11,21 +14,22 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psycopg2
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from helpers.maven import SPARK_JARS, from_spark, java_or_skip, pinned_jars
+from helpers.postgres import Postgres, running_postgres
 from helpers.spark_server import free_port, listens
 
 LOCK = Path(__file__).parents[1] / "requirements-hive.lock"
 FROM_SPARK = (
     "commons-codec-*.jar",
     "commons-lang3-*.jar",
-    "derby*-*.jar",
     "gson-*.jar",
     "guava-*.jar",
     "hadoop-client-*.jar",
@@ -71,13 +75,15 @@ class HiveServer:
     """A metastore, which can be killed and started again.
 
     Attributes:
-        folder: its database and warehouse.
+        folder: its warehouse.
+        postgres: its database.
         java: path of ``java``.
         jars: its classes.
         settings: further settings.
     """
 
     folder: Path
+    postgres: Postgres
     java: Path
     jars: list[Path] = field(repr=False)
     settings: dict[str, str] = field(default_factory=dict)
@@ -114,12 +120,7 @@ class HiveServer:
             classpath=":".join(map(str, self.jars)),
             jarpath=str(next(SPARK_JARS.glob("py4j-*.jar"))),
             java_path=str(self.java),
-            javaopts=[
-                *JAVA_OPTIONS,
-                "-Dderby.locks.waitTimeout=1",
-                "-Dderby.locks.deadlockTimeout=1",
-                f"-Dderby.stream.error.file={self.folder}/derby.log",
-            ],
+            javaopts=list(JAVA_OPTIONS),
             die_on_exit=True,
             return_proc=True,
             redirect_stdout=log,
@@ -129,7 +130,6 @@ class HiveServer:
         gateway = JavaGateway(
             gateway_parameters=GatewayParameters(port=port, auto_convert=True, eager_load=False)
         )
-        self._create_tables(gateway.jvm)
         threading.Thread(target=self._serve, args=(gateway.jvm,), daemon=True).start()
         end = time.monotonic() + START_SECONDS
         while not listens(self.port):
@@ -145,17 +145,6 @@ class HiveServer:
             process.kill()
             process.wait()
 
-    def _create_tables(self, jvm: Any) -> None:
-        if (self.folder / "metastore").exists():
-            return
-        connection = jvm.org.apache.derby.jdbc.EmbeddedDriver().connect(
-            f"jdbc:derby:{self.folder}/metastore;create=true", None
-        )
-        statement = connection.createStatement()
-        for sql in TABLES:
-            statement.execute(sql)
-        connection.close()
-
     def _serve(self, jvm: Any) -> None:
         metastore = jvm.org.apache.hadoop.hive.metastore
         conf = metastore.conf.MetastoreConf.newMetastoreConf()
@@ -163,17 +152,17 @@ class HiveServer:
             "metastore.warehouse.dir": self.warehouse,
             "metastore.thrift.bind.host": "127.0.0.1",
             "metastore.thrift.port": str(self.port),
-            "javax.jdo.option.ConnectionURL": f"jdbc:derby:{self.folder}/metastore",
-            "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
+            "javax.jdo.option.ConnectionURL": (
+                f"jdbc:postgresql://127.0.0.1:{self.postgres.port}/postgres"
+            ),
+            "javax.jdo.option.ConnectionDriverName": "org.postgresql.Driver",
+            "javax.jdo.option.ConnectionUserName": "lake",
+            "javax.jdo.option.ConnectionPassword": "",
             "datanucleus.schema.autoCreateAll": "true",
             "metastore.schema.verification": "false",
             "metastore.expression.proxy": (
                 "org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy"
             ),
-            # A request that waits for a lock of a table updates its row and then waits for a mutex,
-            # whose holder may wait for the row: with Derby, only the time solves this.
-            "metastore.txn.retryable.sqlex.regex": ".*lock could not be obtained.*",
-            "hive.txn.retryable.sqlex.regex": ".*lock could not be obtained.*",
             # Compactions and the like, of which Iceberg's tables have no need.
             "metastore.task.threads.always": "",
             "metastore.task.threads.remote": "",
@@ -191,8 +180,8 @@ class HiveServer:
 def running_hive_metastore(
     folder: Path, settings: dict[str, str] | None = None
 ) -> Iterator[HiveServer]:
-    """Start a metastore whose database and warehouse are in ``folder``. Skips where there is no
-    Java, or where its jars can neither be found nor fetched.
+    """Start a metastore whose warehouse is in ``folder``. Skips where there is no Java or
+    PostgreSQL, or where its jars can neither be found nor fetched.
 
     Args:
         folder: an existing folder.
@@ -201,9 +190,21 @@ def running_hive_metastore(
     java = java_or_skip("the Hive metastore")
     # Its own jars are first: some of Spark's are of other versions.
     jars = [*pinned_jars(LOCK, "hive", java), *from_spark(*FROM_SPARK)]
-    server = HiveServer(folder, java, jars, settings or {})
-    try:
-        server.start()
-        yield server
-    finally:
-        server.kill()
+    with running_postgres() as postgres:
+        with (
+            closing(psycopg2.connect(_dsn(postgres))) as database,
+            database,
+            database.cursor() as at,
+        ):
+            for sql in TABLES:
+                at.execute(sql)
+        server = HiveServer(folder, postgres, java, jars, settings or {})
+        try:
+            server.start()
+            yield server
+        finally:
+            server.kill()
+
+
+def _dsn(postgres: Postgres) -> str:
+    return f"host=127.0.0.1 port={postgres.port} user=lake dbname=postgres"
