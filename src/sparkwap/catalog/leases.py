@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from sqlalchemy import Connection
 
-    from sparkwap.catalog.metastore_backend import MetastoreBackend
+    from sparkwap.catalog.metastore import Metastore
     from sparkwap.catalog.sql_backend import SqlBackend
 
 TTL_SECONDS = 15 * 60
@@ -228,11 +228,13 @@ class MetastoreLeases(Leases):
     """Leases as entries of a metastore, by the clocks of the machines.
 
     Args:
-        rows: The catalog.
+        metastore: The metastore.
+        ensure_schema: Creates a schema if it does not exist.
     """
 
-    def __init__(self, rows: MetastoreBackend) -> None:
-        self._rows = rows
+    def __init__(self, metastore: Metastore, ensure_schema: Callable[[str], None]) -> None:
+        self._metastore = metastore
+        self._ensure_schema = ensure_schema
 
     def now(self) -> float:
         return time.time()
@@ -240,22 +242,22 @@ class MetastoreLeases(Leases):
     def take(self, lease: Lease) -> Lease:
         now = self.now()
         taken = replace(lease, since=now, renewed=now, ttl=TTL_WITHOUT_A_CLOCK_SECONDS)
-        self._rows.ensure_schema(LEDGER_SCHEMA)
+        self._ensure_schema(LEDGER_SCHEMA)
         self._put(taken)
         return taken
 
     def renew(self, lease: Lease) -> Lease | None:
-        if _mark(lease.run_id) not in self._rows.metastore.marks(LEDGER_SCHEMA):
+        if _mark(lease.run_id) not in self._metastore.marks(LEDGER_SCHEMA):
             return None
         renewed = replace(lease, renewed=self.now())
         self._put(renewed)
         return renewed
 
     def release(self, run_id: str) -> None:
-        self._rows.metastore.drop_marks(LEDGER_SCHEMA, [_mark(run_id)])
+        self._metastore.drop_marks(LEDGER_SCHEMA, [_mark(run_id)])
 
     def all(self) -> list[Lease]:
-        return _sorted(self._rows.metastore.marks(LEDGER_SCHEMA).values())
+        return _sorted(self._metastore.marks(LEDGER_SCHEMA).values())
 
     def guard(self, check: Check) -> Guard:
         def guard(_connection: Connection | None) -> None:
@@ -264,7 +266,7 @@ class MetastoreLeases(Leases):
         return guard
 
     def _put(self, lease: Lease) -> None:
-        self._rows.metastore.put_mark(LEDGER_SCHEMA, _mark(lease.run_id), _dump(lease))
+        self._metastore.put_mark(LEDGER_SCHEMA, _mark(lease.run_id), _dump(lease))
 
 
 def _leases(properties: Mapping[str, str]) -> list[Lease]:

@@ -99,7 +99,7 @@ class Lake:
         if isinstance(rows, SqlBackend):
             return SqlLeases(rows)
         if isinstance(rows, MetastoreBackend):
-            return MetastoreLeases(rows)
+            return MetastoreLeases(rows.metastore, rows.ensure_schema)
         return CatalogLeases(lambda: self.catalog)
 
     @property

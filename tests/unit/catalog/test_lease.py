@@ -17,7 +17,6 @@ from helpers.sql_metastore import SqlMetastore
 
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog.leases import TTL_SECONDS, CatalogLeases, Lease, Leases, MetastoreLeases
-from sparkwap.catalog.metastore_backend import MetastoreBackend
 from sparkwap.publish.lake import Lake
 
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
@@ -73,7 +72,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     kinds: dict[str, Callable[[Any], Leases]] = {
         "by clocks of their own": lambda lake: CatalogLeases(lambda: lake.catalog),
         "in a metastore": lambda lake: MetastoreLeases(
-            MetastoreBackend("lake", lake.properties, SqlMetastore(lake.store.backend))
+            SqlMetastore(lake.store.backend), lake.store.backend.ensure_schema
         ),
     }
     if request.param in kinds:
