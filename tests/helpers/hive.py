@@ -163,6 +163,8 @@ class HiveServer:
             "metastore.expression.proxy": (
                 "org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy"
             ),
+            # Iceberg needs it: otherwise columns cannot be removed or moved.
+            "metastore.disallow.incompatible.col.type.changes": "false",
             # Compactions and the like, of which Iceberg's tables have no need.
             "metastore.task.threads.always": "",
             "metastore.task.threads.remote": "",

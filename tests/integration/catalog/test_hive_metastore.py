@@ -45,7 +45,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveServer]:
 
 @pytest.fixture
 def hive(server: HiveServer) -> Iterator[HiveMetastore]:
-    hive = HiveMetastore("lake", server.properties)
+    # PyIceberg would wait for seconds.
+    hive = HiveMetastore("lake", {**server.properties, "lock-check-max-wait-time": "0.1"})
     yield hive
     hive.close()
 
