@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import pyspark
 import requests
-from hive_metastore.ttypes import MetaException
+from hive_metastore.ttypes import GetTablesRequest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.hive import HiveCatalog
@@ -28,6 +28,7 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from sparkwap import server
+from sparkwap.catalog.hive_client import Hive4Catalog
 
 if TYPE_CHECKING:
     from helpers.spark_server import SparkServer
@@ -187,16 +188,17 @@ class HiveSource:
 
     def pointers(self, schema: str) -> Pointers:
         with HiveCatalog._create_hive_client({"uri": self.uri}) as client:
-            try:
-                names = client.get_all_tables(schema)
-            except MetaException:
+            names = client.get_all_tables(schema)
+            if not names:
                 return {}
-            tables = client.get_table_objects_by_name(schema, names)
-        entries = [(table.tableName, table.parameters) for table in tables]
-        return _entries(entries)
+            # Hive 4 has no `get_table_objects_by_name`.
+            asked = GetTablesRequest(dbName=schema, tblNames=names)
+            tables = client.get_table_objects_by_name_req(asked).tables
+        return _entries([(table.tableName, table.parameters) for table in tables])
 
     def catalog(self) -> Catalog:
-        return HiveCatalog("lake", uri=self.uri, warehouse=self.warehouse)
+        # PyIceberg's own asks as Hive 3 does.
+        return Hive4Catalog("lake", uri=self.uri, warehouse=self.warehouse)
 
 
 @dataclass(frozen=True)
@@ -268,6 +270,8 @@ class RunningCatalog:
             return SqliteSource(lake)
         if self.kind == "glue" and self.server is not None:
             return GlueSource(self.server.catalog)
+        if self.kind == "hive":
+            return HiveSource(self.uri, f"file://{lake}/warehouse")
         if self.server is not None:
             files = dict(self.server.catalog)
             files.pop("type")
@@ -275,8 +279,6 @@ class RunningCatalog:
         warehouse = f"file://{lake}/warehouse"
         if self.kind == "postgresql":
             return PostgresSource(self.uri, warehouse)
-        if self.kind == "hive":
-            return HiveSource(self.uri, warehouse)
         return RestSource(self.uri, warehouse)
 
     def output(self, lake: Path, memory: str, endpoint: Address) -> dict[str, Any]:
@@ -327,11 +329,11 @@ def running_catalog(folder: Path) -> Iterator[RunningCatalog]:
         with running_cluster(folder) as cluster:
             yield RunningCatalog(KIND, cluster.database.uri, cluster)
     elif KIND == "hive":
-        from helpers.hive import running_hive_metastore
+        from helpers.hive import running_hive_server
 
         folder.mkdir(parents=True, exist_ok=True)
-        with running_hive_metastore(folder) as metastore:
-            yield RunningCatalog(KIND, metastore.uri)
+        with running_hive_server(folder) as hive:
+            yield RunningCatalog(KIND, hive.metastore.uri, hive)
     elif KIND == "glue":
         from helpers.glue import running_glue_server
 

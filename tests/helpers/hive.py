@@ -22,10 +22,13 @@ from typing import Any
 import psycopg2
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from helpers.maven import SPARK_JARS, from_spark, java_or_skip, pinned_jars
+from helpers.maven import SPARK_JARS, from_spark, java_or_skip, kept_jars, pinned_jars
 from helpers.postgres import Postgres, running_postgres
-from helpers.spark_server import free_port, listens
+from helpers.spark_server import SPARK_HOME, SparkServer, free_port, listens
+from sparkwap.server import jars
+from sparkwap.server.java import find
 
+CLIENT = ("hive-standalone-metastore-common-", "hive-storage-api-")
 LOCK = Path(__file__).parents[1] / "requirements-hive.lock"
 FROM_SPARK = (
     "commons-codec-*.jar",
@@ -104,12 +107,6 @@ class HiveServer:
     def properties(self) -> dict[str, str]:
         """PyIceberg's properties of the catalog."""
         return {"type": "hive", "uri": self.uri, "warehouse": self.warehouse}
-
-    @property
-    def spark_conf(self) -> dict[str, str]:
-        """Spark's settings of the same catalog, in place of the lake's own."""
-        prefix = "spark.sql.catalog.lake"
-        return {f"{prefix}.type": "hive", f"{prefix}.uri": self.uri}
 
     def start(self) -> None:
         """Start the process, and wait until it answers."""
@@ -191,7 +188,7 @@ def running_hive_metastore(
     """
     java = java_or_skip("the Hive metastore")
     # Its own jars are first: some of Spark's are of other versions.
-    jars = [*pinned_jars(LOCK, "hive", java), *from_spark(*FROM_SPARK)]
+    classes = [*pinned_jars(LOCK, "hive", java), *from_spark(*FROM_SPARK)]
     with running_postgres() as postgres:
         with (
             closing(psycopg2.connect(_dsn(postgres))) as database,
@@ -200,12 +197,62 @@ def running_hive_metastore(
         ):
             for sql in TABLES:
                 at.execute(sql)
-        server = HiveServer(folder, postgres, java, jars, settings or {})
+        server = HiveServer(folder, postgres, java, classes, settings or {})
         try:
             server.start()
             yield server
         finally:
             server.kill()
+
+
+@dataclass(kw_only=True)
+class HiveSparkServer(SparkServer):
+    """A Thrift server with Spark Connect whose catalog is a Hive metastore.
+
+    Attributes:
+        metastore: the metastore.
+    """
+
+    metastore: HiveServer
+
+    @property
+    def catalog(self) -> dict[str, str]:
+        """PyIceberg's properties of the catalog."""
+        return self.metastore.properties
+
+    @property
+    def spark_catalog(self) -> dict[str, str]:
+        """Spark's settings of the catalog, without the prefix."""
+        return self.metastore.properties
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of Spark."""
+        unwanted = "spark.sql.catalog.lake.jdbc.schema-version"
+        return {key: value for key, value in super().settings.items() if key != unwanted}
+
+
+@contextmanager
+def running_hive_server(folder: Path) -> Iterator[HiveSparkServer]:
+    """Start a metastore, and Spark on it. Skips where a part of them cannot be had.
+
+    Args:
+        folder: an existing folder, for the files of both.
+    """
+    with running_hive_metastore(folder) as metastore:
+        java = find()
+        own = jars.provide((jars.ICEBERG, jars.SQLITE), kept_jars(), java, SPARK_HOME, {}, print)
+        # Spark's own client of Hive does not know the requests of Hive 4.
+        client = [jar for jar in metastore.jars if jar.name.startswith(CLIENT)]
+        server = HiveSparkServer(
+            folder=folder, java=java, jars=[*client, *own], metastore=metastore
+        )
+        server.prepare()
+        try:
+            server.start_server()
+            yield server
+        finally:
+            server.stop()
 
 
 def _dsn(postgres: Postgres) -> str:

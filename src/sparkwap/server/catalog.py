@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from sparkwap.core.errors import CatalogError, ConfigError
@@ -36,10 +36,9 @@ def catalog_properties(config: ServerConfig) -> dict[str, str]:
     Raises:
         ConfigError: ``catalog_uri`` is not a URI of a supported catalog.
     """
-    service = uses_service(config)
-    if service is not None:
+    if uses_rest(config):
         uri = str(config.catalog_uri)
-        return {"type": service, "uri": uri, "warehouse": warehouse_uri(config.layout)}
+        return {"type": "rest", "uri": uri, "warehouse": warehouse_uri(config.layout)}
     return {"type": "sql", "uri": _python_uri(config), "warehouse": warehouse_uri(config.layout)}
 
 
@@ -60,17 +59,14 @@ def spark_catalog(config: ServerConfig) -> dict[str, str]:
     }
 
 
-def uses_service(config: ServerConfig) -> Literal["rest", "hive"] | None:
-    """Return whether the catalog is an Iceberg REST catalog or a Hive metastore; None if not."""
-    uri = str(config.catalog_uri or "")
-    if uri.startswith("thrift://"):
-        return "hive"
-    return "rest" if uri.startswith(("http://", "https://")) else None
+def uses_rest(config: ServerConfig) -> bool:
+    """Return whether the catalog is an Iceberg REST catalog."""
+    return str(config.catalog_uri or "").startswith(("http://", "https://"))
 
 
 def uses_postgres(config: ServerConfig) -> bool:
     """Return whether the catalog is in PostgreSQL, which needs its driver."""
-    return config.catalog_uri is not None and uses_service(config) is None
+    return config.catalog_uri is not None and not uses_rest(config)
 
 
 def prepare(config: ServerConfig) -> None:
@@ -85,7 +81,7 @@ def prepare(config: ServerConfig) -> None:
         _create_sqlite(config.layout)
     from pyiceberg.catalog import load_catalog  # a slow import, needed only for a start
 
-    version = {} if uses_service(config) else {"schema_version": "v1"}
+    version = {} if uses_rest(config) else {"schema_version": "v1"}
     try:
         catalog = load_catalog(CATALOG_NAME, **catalog_properties(config), **version)
         catalog.create_namespace_if_not_exists("default")
@@ -127,9 +123,8 @@ def _python_uri(config: ServerConfig) -> str:
 
 
 def _access(config: ServerConfig) -> dict[str, str]:
-    service = uses_service(config)
-    if service is not None:
-        return {"type": service, "uri": str(config.catalog_uri)}
+    if uses_rest(config):
+        return {"type": "rest", "uri": str(config.catalog_uri)}
     return {
         "type": "jdbc",
         # V1 supports views.
@@ -166,8 +161,7 @@ def _postgres_url(uri: str) -> URL:
     from sqlalchemy.exc import ArgumentError
 
     expected = (
-        "postgresql+psycopg2://user:password@host:5432/database, https://host for a REST catalog, "
-        "or thrift://host:9083 for a Hive metastore"
+        "postgresql+psycopg2://user:password@host:5432/database, or https://host for a REST catalog"
     )
     try:
         url = make_url(uri)
@@ -184,8 +178,6 @@ def _postgres_url(uri: str) -> URL:
 def _shown(config: ServerConfig) -> str:
     if config.catalog_uri is None:
         return str(config.layout.sqlite)
-    if uses_service(config):
-        return config.catalog_uri
     return _postgres_url(config.catalog_uri).render_as_string(hide_password=True)
 
 

@@ -35,8 +35,7 @@ class ServerConfig:
         kafka: whether Spark can read Kafka topics.
         catalog_uri: SQLAlchemy's URI of a database, such as
             ``postgresql+psycopg2://user:password@127.0.0.1/lake``, or the address of an Iceberg
-            REST catalog (``http://...``) or a Hive metastore (``thrift://...``); None for SQLite in
-            the lake.
+            REST catalog (``http://...``); None for SQLite in the lake.
 
     Raises:
         ConfigError: values are illegal; the message has the legal values.

@@ -38,7 +38,7 @@ class SparkWapCredentials(SparkCredentials):
         The embedded server's ports (0: any free port), heap, cores, minutes without work until it
         stops (0: never), whether it can read Kafka, further Spark settings, and a catalog in
         place of the lake's SQLite file: the SQLAlchemy URI of a database, or the address of an
-        Iceberg REST catalog or a Hive metastore.
+        Iceberg REST catalog.
     """
 
     host: str | None = None
