@@ -229,7 +229,12 @@ class HiveSparkServer(SparkServer):
     def settings(self) -> dict[str, str]:
         """The settings of Spark."""
         unwanted = "spark.sql.catalog.lake.jdbc.schema-version"
-        return {key: value for key, value in super().settings.items() if key != unwanted}
+        found = {key: value for key, value in super().settings.items() if key != unwanted}
+        return {
+            **found,
+            "spark.hadoop.hive.metastore.uris": self.metastore.uri,
+            "spark.hadoop.hive.metastore.connect.retries": "3",
+        }
 
 
 @contextmanager
