@@ -329,7 +329,7 @@ def running_catalog(folder: Path) -> Iterator[RunningCatalog]:
         with running_cluster(folder) as cluster:
             yield RunningCatalog(KIND, cluster.database.uri, cluster)
     elif KIND == "hive":
-        from helpers.hive import running_hive_server
+        from helpers.hive_spark import running_hive_server
 
         folder.mkdir(parents=True, exist_ok=True)
         with running_hive_server(folder) as hive:

@@ -13,7 +13,8 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,13 +23,10 @@ from typing import Any
 import psycopg2
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from helpers.maven import SPARK_JARS, from_spark, java_or_skip, kept_jars, pinned_jars
+from helpers.maven import SPARK_JARS, from_spark, java_or_skip, pinned_jars
 from helpers.postgres import Postgres, running_postgres
-from helpers.spark_server import SPARK_HOME, SparkServer, free_port, listens
-from sparkwap.server import jars
-from sparkwap.server.java import find
+from helpers.spark_server import free_port, listens
 
-CLIENT = ("hive-standalone-metastore-common-", "hive-storage-api-")
 LOCK = Path(__file__).parents[1] / "requirements-hive.lock"
 FROM_SPARK = (
     "commons-codec-*.jar",
@@ -73,23 +71,24 @@ TABLES = (
 )
 
 
-@dataclass
-class HiveServer:
+@dataclass(kw_only=True)
+class MetastoreProcess(ABC):
     """A metastore, which can be killed and started again.
 
     Attributes:
         folder: its warehouse.
-        postgres: its database.
         java: path of ``java``.
         jars: its classes.
         settings: further settings.
+        options: further options of Java.
+        port: where it listens.
     """
 
     folder: Path
-    postgres: Postgres
     java: Path
-    jars: list[Path] = field(repr=False)
-    settings: dict[str, str] = field(default_factory=dict)
+    jars: Sequence[Path | str] = field(repr=False)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    options: Sequence[str] = ()
     port: int = field(default_factory=free_port)
     _process: subprocess.Popen[bytes] | None = None
 
@@ -112,12 +111,12 @@ class HiveServer:
         """Start the process, and wait until it answers."""
         os.environ.setdefault("JAVA_HOME", str(self.java.parent.parent))
         # Py4J's threads write to it as long as the process lives.
-        log = (self.folder / "hive.log").open("a")
+        log = (self.folder / "hive.log").open("a", buffering=1)
         port, process = launch_gateway(
             classpath=":".join(map(str, self.jars)),
             jarpath=str(next(SPARK_JARS.glob("py4j-*.jar"))),
             java_path=str(self.java),
-            javaopts=list(JAVA_OPTIONS),
+            javaopts=[*JAVA_OPTIONS, *self.options],
             die_on_exit=True,
             return_proc=True,
             redirect_stdout=log,
@@ -141,6 +140,21 @@ class HiveServer:
         if process is not None:
             process.kill()
             process.wait()
+
+    @abstractmethod
+    def _serve(self, jvm: Any) -> None:
+        """Serve until the process is ended."""
+
+
+@dataclass(kw_only=True)
+class HiveServer(MetastoreProcess):
+    """Hive's metastore of version 4.
+
+    Attributes:
+        postgres: its database.
+    """
+
+    postgres: Postgres
 
     def _serve(self, jvm: Any) -> None:
         metastore = jvm.org.apache.hadoop.hive.metastore
@@ -188,7 +202,7 @@ def running_hive_metastore(
     """
     java = java_or_skip("the Hive metastore")
     # Its own jars are first: some of Spark's are of other versions.
-    classes = [*pinned_jars(LOCK, "hive", java), *from_spark(*FROM_SPARK)]
+    jars = [*pinned_jars(LOCK, "hive", java), *from_spark(*FROM_SPARK)]
     with running_postgres() as postgres:
         with (
             closing(psycopg2.connect(_dsn(postgres))) as database,
@@ -197,67 +211,14 @@ def running_hive_metastore(
         ):
             for sql in TABLES:
                 at.execute(sql)
-        server = HiveServer(folder, postgres, java, classes, settings or {})
+        server = HiveServer(
+            folder=folder, java=java, jars=jars, settings=settings or {}, postgres=postgres
+        )
         try:
             server.start()
             yield server
         finally:
             server.kill()
-
-
-@dataclass(kw_only=True)
-class HiveSparkServer(SparkServer):
-    """A Thrift server with Spark Connect whose catalog is a Hive metastore.
-
-    Attributes:
-        metastore: the metastore.
-    """
-
-    metastore: HiveServer
-
-    @property
-    def catalog(self) -> dict[str, str]:
-        """PyIceberg's properties of the catalog."""
-        return self.metastore.properties
-
-    @property
-    def spark_catalog(self) -> dict[str, str]:
-        """Spark's settings of the catalog, without the prefix."""
-        return self.metastore.properties
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """The settings of Spark."""
-        unwanted = "spark.sql.catalog.lake.jdbc.schema-version"
-        found = {key: value for key, value in super().settings.items() if key != unwanted}
-        return {
-            **found,
-            "spark.hadoop.hive.metastore.uris": self.metastore.uri,
-            "spark.hadoop.hive.metastore.connect.retries": "3",
-        }
-
-
-@contextmanager
-def running_hive_server(folder: Path) -> Iterator[HiveSparkServer]:
-    """Start a metastore, and Spark on it. Skips where a part of them cannot be had.
-
-    Args:
-        folder: an existing folder, for the files of both.
-    """
-    with running_hive_metastore(folder) as metastore:
-        java = find()
-        own = jars.provide((jars.ICEBERG, jars.SQLITE), kept_jars(), java, SPARK_HOME, {}, print)
-        # Spark's own client of Hive does not know the requests of Hive 4.
-        client = [jar for jar in metastore.jars if jar.name.startswith(CLIENT)]
-        server = HiveSparkServer(
-            folder=folder, java=java, jars=[*client, *own], metastore=metastore
-        )
-        server.prepare()
-        try:
-            server.start_server()
-            yield server
-        finally:
-            server.stop()
 
 
 def _dsn(postgres: Postgres) -> str:

@@ -1,4 +1,4 @@
-"""The gate on a Hive metastore: Hive's own, with a Spark server on it."""
+"""The gate on a Hive metastore: Hive's own, of version 2.3, with a Spark server on it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.hive import HiveSparkServer, running_hive_server
+from helpers.hive_spark import HiveSparkServer, running_hive_server
 from helpers.project import Project
 from helpers.story import tell
 
