@@ -24,6 +24,7 @@ class SqlMetastore:
         before: Called with the name before each change of it.
         read: Called with the name after each look at it.
         carry: Makes one change.
+        others: Names of entries of another format.
     """
 
     has_views = True
@@ -33,12 +34,16 @@ class SqlMetastore:
         self._renames = renames
         self.before: Callable[[Identifier], None] = lambda identifier: None
         self.read: Callable[[Identifier], None] = lambda identifier: None
+        self.others: set[Identifier] = set()
         self.carry: Callable[[PointerUpdate], None] = lambda update: rows.apply([update])
 
     def entry(self, identifier: Identifier) -> Entry | None:
         row = self.rows.get(identifier)
         self.read(identifier)
         return Entry(row) if row else None
+
+    def is_taken(self, identifier: Identifier) -> bool:
+        return identifier in self.others or self.rows.get(identifier) is not None
 
     def entries(self, schema: str) -> list[Entry]:
         return [Entry(row) for row in self.rows.members(schema)]
@@ -99,6 +104,7 @@ class SqlMetastore:
         row = after or before
         assert row is not None
         self.before(row.identifier)
-        if before is None and self.rows.get(row.identifier) is not None:
+        named = before is None or before.identifier != row.identifier
+        if named and self.is_taken(row.identifier):
             raise Conflict(None, f"{row.identifier} is taken")
         self.carry(PointerUpdate(before, after))

@@ -47,8 +47,8 @@ class CatalogBackend(Protocol):
     keeps_views: bool
     """Whether the catalog has views."""
 
-    folds_names: bool
-    """Whether the catalog keeps names in lower case only."""
+    def refusal_of_name(self, identifier: Identifier) -> str | None:
+        """Return why a new table or view cannot have this name, in words; None if it can."""
 
     def get(self, identifier: Identifier) -> Pointer | None:
         """Return the row of one table or view; None if it does not exist."""
@@ -90,6 +90,7 @@ class CatalogBackend(Protocol):
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = ...,
         guard: Guard | None = None,
+        made: Callable[[], None] = ...,
     ) -> None:
         """Make the changes: all or none if the catalog is ``atomic``, else one after the other.
 
@@ -103,6 +104,7 @@ class CatalogBackend(Protocol):
             drop_schemas: Schemas to drop; all their members must be among the changes.
             at: Called at each part of the changes.
             guard: Called before the changes; checks the leases, and raises to stop.
+            made: Called after each change, if the catalog is not ``atomic``.
 
         Raises:
             Conflict: A row was not as expected.

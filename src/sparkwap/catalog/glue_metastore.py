@@ -81,6 +81,10 @@ class GlueMetastore:
         table = self._table(identifier)
         return None if table is None else entry_of(identifier[0], table)
 
+    def is_taken(self, identifier: Identifier) -> bool:
+        """Return whether there is an entry of any format under a name."""
+        return self._table(identifier) is not None
+
     def entries(self, schema: str) -> list[Entry]:
         """Return the tables of a schema; none if the schema does not exist."""
         found = (entry_of(schema, table) for table in self._tables(schema))
@@ -239,6 +243,10 @@ class GlueMetastore:
         except (CatalogError, Conflict) as error:
             self._undo_create(before, after, error)
             raise
+        if self._table(name) is None:
+            # Another process has moved it back at the same time, and found both names.
+            self._create(before, kept_of(table))
+            raise Conflict(None, f"{_name(name)} was dropped at the same time")
 
     def drop(self, entry: Entry) -> None:
         """Drop an entry, without its files; nothing happens if it is gone.
@@ -366,8 +374,7 @@ class GlueMetastore:
             return False
 
         def made() -> bool:
-            found = self.entry(entry.pointer.identifier)
-            return found is None or found.pointer != entry.pointer
+            return self.entry(entry.pointer.identifier) is None
 
         self._client.change(
             "delete_table", f"{schema}.{name}", made, DatabaseName=schema, Name=name

@@ -95,6 +95,13 @@ class HiveMetastore:
         table = self._read(lambda client: _get(client, identifier), ".".join(identifier))
         return _entry(table)
 
+    def is_taken(self, identifier: Identifier) -> bool:
+        """Return whether there is an entry of any format under a name."""
+        if not _folded(*identifier):
+            return False
+        found = self._read(lambda client: _get(client, identifier), ".".join(identifier))
+        return found is not None
+
     def entries(self, schema: str) -> list[Entry]:
         """Return the tables and views of a schema; none if the schema does not exist."""
         if not _folded(schema):

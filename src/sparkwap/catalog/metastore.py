@@ -52,6 +52,9 @@ class Metastore(Protocol):
     def entry(self, identifier: Identifier) -> Entry | None:
         """Return the entry of a table or view; None if there is no such Iceberg table or view."""
 
+    def is_taken(self, identifier: Identifier) -> bool:
+        """Return whether there is an entry of any format under a name."""
+
     def entries(self, schema: str) -> list[Entry]:
         """Return the tables and views of a schema; none if the schema does not exist."""
 

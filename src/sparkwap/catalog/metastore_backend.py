@@ -7,6 +7,7 @@ as on REST catalogs.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.files import WarehouseFiles
+from sparkwap.catalog.files import WarehouseFiles, plain_location
 from sparkwap.catalog.metastore import Entry, Metastore
 from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.pointers import (
@@ -25,7 +26,7 @@ from sparkwap.catalog.pointers import (
     require_side_schema,
 )
 from sparkwap.core.checkpoints import SCHEMA_CREATED, SCHEMA_CREATING, checkpoint
-from sparkwap.core.errors import ConfigError
+from sparkwap.core.errors import CatalogError, ConfigError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -39,6 +40,7 @@ R = TypeVar("R")
 _SIDE_OF = "wap.branch"
 _NONE: Mapping[Identifier, Pointer | None] = {}
 _THREADS = 8
+_NAME = re.compile(r"[a-z0-9_]+")
 
 
 class MetastoreBackend:
@@ -53,7 +55,6 @@ class MetastoreBackend:
     takes_files = True
     atomic = False
     together = False
-    folds_names = True
 
     def __init__(self, name: str, properties: Mapping[str, str], metastore: Metastore) -> None:
         self.name = name
@@ -73,6 +74,14 @@ class MetastoreBackend:
         self.metastore.close()
 
     # Reading
+
+    def refusal_of_name(self, identifier: Identifier) -> str | None:
+        """Return why a new table or view cannot have this name, in words; None if it can."""
+        if not all(map(_NAME.fullmatch, identifier)):
+            return "this catalog has names of lower case letters, digits and underscores only"
+        if self.metastore.is_taken(identifier) and self.get(identifier) is None:
+            return "the catalog has a table or view of another format under this name"
+        return None
 
     def get(self, identifier: Identifier) -> Pointer | None:
         """Return the row of one table or view; None if it does not exist."""
@@ -94,7 +103,24 @@ class MetastoreBackend:
 
     def all(self) -> list[Pointer]:
         """Return all rows of the catalog."""
-        return [row for rows in self._map(self.members, sorted(self.schemas())) for row in rows]
+        found = self._map(self._readable, sorted(self.metastore.schemas().items()))
+        return [row for rows in found for row in rows]
+
+    def _readable(self, schema: tuple[str, Mapping[str, str]]) -> list[Pointer]:
+        """Return the rows of a schema; none of one of others that may not be read.
+
+        A metastore also has the databases of others. Their tables have no files of this lake if
+        they are outside of its warehouse.
+        """
+        name, properties = schema
+        try:
+            return self.members(name)
+        except CatalogError:
+            own = plain_location(self.properties["warehouse"])
+            location = properties.get("location")
+            if location is None or f"{plain_location(location)}/".startswith(f"{own}/"):
+                raise
+            return []
 
     def others(self) -> list[Pointer]:
         """Return no rows: a metastore has one catalog."""
@@ -113,13 +139,13 @@ class MetastoreBackend:
         """Create a schema if it does not exist; a side schema if ``branch`` is given.
 
         Raises:
-            ConfigError: The schema exists, and is not a side schema of this branch; or its name
-                has capital letters.
+            ConfigError: The schema exists, and is not a side schema of this branch; or the
+                catalog does not take its name.
         """
-        if schema != schema.lower():
+        if not _NAME.fullmatch(schema):
             raise ConfigError(
-                f"The schema {schema} has capital letters, and this catalog keeps names in lower "
-                "case. Nothing was changed. Give it a name in lower case."
+                f"The schema {schema} cannot be created: this catalog has names of lower case "
+                "letters, digits and underscores only. Nothing was changed. Give it another name."
             )
         present = self.metastore.schema_properties(schema)
         if present is None:
@@ -152,6 +178,7 @@ class MetastoreBackend:
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = lambda part: None,
         guard: Guard | None = None,
+        made: Callable[[], None] = lambda: None,
     ) -> None:
         """Make the changes one after the other.
 
@@ -166,6 +193,7 @@ class MetastoreBackend:
             drop_schemas: Schemas to drop; all their members must be among the changes.
             at: Called at each part of the changes.
             guard: Called before the changes; raises to stop.
+            made: Called after each change.
 
         Raises:
             Conflict: A row was not as expected; earlier changes may be made.
@@ -183,9 +211,11 @@ class MetastoreBackend:
         for swap in swaps:
             if swap.after is not None:
                 self._put(swap, swap.after, documents.get(swap.after.location))
+                made()
         for swap in swaps:
             if swap.after is None and swap.before is not None:
                 self._drop(swap, swap.before)
+                made()
         for schema in sorted({*drop_if_empty, *drop_schemas}):
             if not self.metastore.drop_schema(schema) and schema in drop_schemas:
                 raise Conflict(None, f"schema {schema} got a new member meanwhile")
@@ -193,10 +223,10 @@ class MetastoreBackend:
 
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
         """Return whether all, none or an unknown part of interrupted changes was made."""
-        made = [self._is_made(swap) for swap in swaps]
-        if all(made):
+        states = [self._fate_of(swap) for swap in swaps]
+        if all(state == "made" for state in states):
             return "made"
-        return "unknown" if any(made) else "not made"
+        return "not made" if all(state == "not made" for state in states) else "unknown"
 
     def register(self, row: Pointer) -> None:
         """Create an entry under a free name for an existing metadata file.
@@ -215,12 +245,6 @@ class MetastoreBackend:
         entry = self.metastore.entry(before)
         if entry is None or entry.pointer.kind != kind:
             raise Conflict(None, f"{'.'.join(before)} does not exist")
-        there = self.get(after)
-        if there is not None and there.location == entry.pointer.location:
-            # An interrupted rename, of a metastore that creates the new name before it drops
-            # the old one.
-            self.metastore.drop(entry)
-            return
         self.metastore.rename(entry, after)
 
     def evolve(
@@ -247,7 +271,8 @@ class MetastoreBackend:
             after = Pointer(row.identifier, row.kind, location)
             try:
                 self.metastore.swap(self._entry(None, row), location, document)
-            except Conflict:
+            except (Conflict, CatalogError):
+                # Both say that nothing was changed.
                 self._files.delete(location)
                 raise
             changed(after.identifier)
@@ -287,17 +312,20 @@ class MetastoreBackend:
             raise Conflict(swap, f"{'.'.join(row.identifier)} changed meanwhile")
         return entry
 
-    def _is_made(self, swap: PointerUpdate) -> bool:
+    def _fate_of(self, swap: PointerUpdate) -> Fate:
         row = swap.after or swap.before
         assert row is not None
+        before = swap.before if swap.before and swap.before.identifier == row.identifier else None
         found = self.get(row.identifier)
-        if swap.after is None or found is None:
-            return swap.after is None and found is None
-        if found.location == row.location:
-            return True
-        # Others may have changed it since.
+        if found == swap.after:
+            return "made"
+        if found == before:
+            return "not made"
+        if found is None or swap.after is None:
+            return "unknown"
+        # Others have changed it since. Its log may be too short to tell that they were not first.
         log = self._read(found.location).get("metadata-log") or ()
-        return row.location in {step["metadata-file"] for step in log}
+        return "made" if row.location in {one["metadata-file"] for one in log} else "unknown"
 
     def _read(self, location: str) -> md.Document:
         return md.parse(self._files.read(location))

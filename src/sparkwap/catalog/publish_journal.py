@@ -125,7 +125,10 @@ class JournalOutcome:
 
 
 class Stuck(Exception):
-    """Other writers were faster at each attempt; the journal stays open for a later command."""
+    """Other writers were faster at each attempt; the journal stays open for a later command.
+
+    Its text is the reason of the last attempt.
+    """
 
 
 class Port(Protocol):
@@ -196,6 +199,7 @@ def carry(
     Raises:
         Stuck: Other writers were faster at each attempt.
     """
+    last = ""
     for attempt in range(_TRIES):
         if attempt:
             pause(attempt)
@@ -210,11 +214,12 @@ def carry(
             if towards == "back":
                 return _undo(journal, port, positions)
             outcome = _complete(journal, port, positions)
-        except Moved:
+        except Moved as moved:
+            last = str(moved)
             continue
         if outcome is not None and decide("forward") == "forward":
             return outcome
-    raise Stuck(journal.publish_id)
+    raise Stuck(last)
 
 
 def _complete(

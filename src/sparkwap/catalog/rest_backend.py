@@ -61,7 +61,6 @@ class RestBackend(RestClient):
 
     takes_files = False
     atomic = False
-    folds_names = False
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         super().__init__(name, properties)
@@ -73,6 +72,10 @@ class RestBackend(RestClient):
         self._documents: OrderedDict[str, md.Document] = OrderedDict()
 
     # Reading
+
+    def refusal_of_name(self, identifier: Identifier) -> str | None:
+        """Return None: the catalog takes all names."""
+        return None
 
     def get(self, identifier: Identifier) -> Pointer | None:
         """Return the row of one table or view; None if it does not exist."""
@@ -166,6 +169,7 @@ class RestBackend(RestClient):
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = lambda part: None,
         guard: Guard | None = None,
+        made: Callable[[], None] = lambda: None,
     ) -> None:
         """Make the changes one after the other; metadata changes together if the server can.
 
@@ -183,13 +187,15 @@ class RestBackend(RestClient):
         self._require(requires)
         if guard is not None:
             guard(None)
-        self.evolve(changes)
+        self.evolve(changes, lambda _: made())
         for swap in others:
             if swap.after is not None:
                 self._put(swap.before, swap.after, documents)
+                made()
         for swap in others:
             if swap.after is None and swap.before is not None:
                 self._drop(swap.before)
+                made()
         for schema in sorted({*drop_if_empty, *drop_schemas}):
             self._drop_schema(schema, must=schema in drop_schemas)
         at("rows_changed")

@@ -52,7 +52,10 @@ class SqlBackend(SqlDatabase):
     takes_files = True
     atomic = True
     keeps_views = True
-    folds_names = False
+
+    def refusal_of_name(self, identifier: Identifier) -> str | None:
+        """Return None: the catalog takes all names."""
+        return None
 
     def get(self, identifier: Identifier) -> Pointer | None:
         """Return the row of one table or view; None if it does not exist."""
@@ -158,6 +161,7 @@ class SqlBackend(SqlDatabase):
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = lambda part: None,
         guard: Callable[[Connection], None] | None = None,
+        made: Callable[[], None] = lambda: None,
     ) -> None:
         """Make all changes in one transaction, or none.
 
@@ -169,6 +173,7 @@ class SqlBackend(SqlDatabase):
             drop_schemas: Schemas to drop; all their members must be among the changes.
             at: Called at each part of the transaction.
             guard: Called in the transaction; raises to stop it.
+            made: Not called, because no change is made by itself.
 
         Raises:
             Conflict: A row was not as expected; nothing has changed.

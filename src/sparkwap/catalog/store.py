@@ -31,6 +31,10 @@ _CACHED_DOCUMENTS = 1000
 _THREADS = 8
 _TRIES = 8
 _FIRST_WAIT_SECONDS = 0.02
+_PARTLY = (
+    "`dbt run-operation wap_status` shows the state; when the cause is mended, the same command "
+    "makes the rest."
+)
 _LOOK_WAITS_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)
 
 
@@ -51,6 +55,7 @@ class Staged(Generic[R]):
         requires: The required rows of names that the transaction does not change.
         obsolete: Files that are no longer needed after the commit.
         guard: Called in the transaction, if there is one; raises to stop it.
+        then: Called after the commit, on catalogs that are not atomic.
     """
 
     result: R
@@ -61,6 +66,17 @@ class Staged(Generic[R]):
     requires: Mapping[Identifier, Pointer | None] = field(default_factory=dict)
     obsolete: Sequence[str] = ()
     guard: Callable[[Connection | None], None] | None = None
+    then: Callable[[], None] | None = None
+
+
+class _Progress:
+    """Whether a commit on a catalog that is not atomic has made a change."""
+
+    def __init__(self) -> None:
+        self.changed = False
+
+    def made(self) -> None:
+        self.changed = True
 
 
 class Store:
@@ -211,7 +227,8 @@ class Store:
         """Stage and commit; repeats both if another writer was faster.
 
         Args:
-            stage: Reads the catalog, decides, writes files. Called again after each conflict.
+            stage: Reads the catalog, decides, writes files. Called again after each conflict. On
+                a catalog that is not atomic, a part of the former attempt may be made then.
             operation: The operation, which determines the checkpoints.
             tries: The maximum number of attempts.
             facts: The facts for the checkpoints; see `sparkwap.core.checkpoints.checkpoint`.
@@ -235,35 +252,67 @@ class Store:
                 if rule_of(error) not in ("retry", "look"):
                     raise
                 raise _Again from error
+            progress = _Progress()
             try:
                 at("files_written")
-                self._apply(staged, at)
+                self._apply(staged, at, progress)
             except Conflict as conflict:
-                self.delete(staged.files)
+                self._give_up(staged, progress)
                 raise _Again from conflict
             except DBAPIError as error:
                 lost = Unanswered(str(error.orig), lost=error.connection_invalidated)
-                self._settle(staged, lost, error)
+                self._settle(staged, lost, error, progress)
             except Unanswered as error:
-                self._settle(staged, error, error)
-            except BaseException:
-                if self._fate(staged) == "not made":
-                    self.delete(staged.files)
+                self._settle(staged, error, error, progress)
+            except BaseException as error:
+                self._stopped(staged, error, progress)
                 raise
             self._done_with(staged)
             self.delete(staged.obsolete)
+            if staged.then is not None:
+                staged.then()
             at("cleaned")
             return staged.result
 
         try:
             return retrying(lambda one: isinstance(one, _Again), tries, _FIRST_WAIT_SECONDS)(once)
         except _Again as error:
+            extent = "Nothing was changed." if self.backend.atomic else self._extent
             raise CatalogError(
                 f"Other writers were faster {tries} times in a row; last: {error.__cause__}. "
-                "Nothing was changed. Run the same command again."
+                f"{extent} Run the same command again."
             ) from error.__cause__
 
-    def _apply(self, staged: Staged[Any], at: Callable[[Part], None]) -> None:
+    def _give_up(self, staged: Staged[Any], progress: _Progress) -> None:
+        """Delete the files of a commit, unless a change was made that refers to some of them.
+
+        The remaining files are orphans, which maintenance removes.
+        """
+        if progress.changed:
+            self._done_with(staged)
+        else:
+            self.delete(staged.files)
+
+    def _stopped(self, staged: Staged[Any], error: BaseException, progress: _Progress) -> None:
+        """Delete the files of a commit that ended with an error, if it was certainly not made.
+
+        Raises:
+            CommitUnknown: The catalog has refused a change after it had made another one.
+        """
+        if self.backend.atomic:
+            if self._fate(staged) == "not made":
+                self.delete(staged.files)
+            return
+        # A request that was interrupted may still be executed.
+        if not isinstance(error, CatalogError):
+            return
+        self._give_up(staged, progress)
+        if progress.changed:
+            raise CommitUnknown(
+                f"A part of a commit was made, and then it failed: {error} {_PARTLY}"
+            ) from error
+
+    def _apply(self, staged: Staged[Any], at: Callable[[Part], None], progress: _Progress) -> None:
         if staged.swaps or staged.drop_if_empty or staged.drop_schemas:
             self.backend.apply(
                 staged.swaps,
@@ -273,6 +322,7 @@ class Store:
                 drop_schemas=staged.drop_schemas,
                 at=at,
                 guard=staged.guard,
+                made=progress.made,
             )
             at("committed")
 
@@ -285,7 +335,9 @@ class Store:
             for location in staged.files:
                 self._unwritten.pop(location, None)
 
-    def _settle(self, staged: Staged[Any], failure: Unanswered, cause: Exception) -> None:
+    def _settle(
+        self, staged: Staged[Any], failure: Unanswered, cause: Exception, progress: _Progress
+    ) -> None:
         """Return if a commit was made although it ended with an error; raise otherwise.
 
         The files are deleted only if the commit was certainly not made: a server may still be
@@ -297,7 +349,7 @@ class Store:
         # New rows cannot be locked, and a server may still execute an interrupted request: both
         # commits may still be made.
         locked = self.backend.atomic and any(swap.before for swap in staged.swaps)
-        if fate == "unknown" or (failure.lost and not locked):
+        if fate == "unknown" or progress.changed or (failure.lost and not locked):
             raise CommitUnknown(
                 f"The catalog's {self._what} failed during a commit: {failure.reason}. "
                 f"{self._extent} When the {self._what} is back, `dbt run-operation wap_status` "

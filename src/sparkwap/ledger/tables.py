@@ -152,8 +152,12 @@ class LedgerTables:
     def beside(self, staged: Staged[R], appends: Iterable[LedgerRows]) -> Staged[R]:
         """Add appends to a staged commit; see `stage`.
 
-        If this fails, the files of the staged commit are deleted.
+        If this fails, the files of the staged commit are deleted. A catalog that is not atomic
+        gets the appends after the commit: other runs write to the ledger most often, and a conflict
+        there must not leave the commit half made.
         """
+        if not self.lake.store.backend.atomic:
+            return replace(staged, then=partial(self.append, list(appends)))
         try:
             own = self.stage(appends)
         except BaseException:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +84,9 @@ def sweep_branch(
                 in_use = leasing.describe(lease, lives=True)
                 raise InUse(f"{branch} is {in_use}. The branch was not changed.")
 
+    former: list[SweptBranch] = []
+    objects: dict[Identifier, Mapping[str, Any]] = {}
+
     def stage() -> Staged[SweptBranch]:
         rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
         dead = tuple(lease for lease in lake.leases.all() if lease.branch == branch)
@@ -107,8 +110,14 @@ def sweep_branch(
             sum(gone for _, _, gone in found),
             dead,
         )
-        objects = _objects_of_branch(lake, swept, side, [row for row, _, _ in found])
-        recorded = _rows_of_branch(swept, run_id, reason, objects)
+        if lake.store.backend.atomic:
+            former.clear()
+            objects.clear()
+        former.append(swept)
+        swept = _together(former)
+        listed = _objects_of_branch(lake, side, [row for row, _, _ in found])
+        objects.update({(one["schema"], one["name"]): one for one in listed})
+        recorded = _rows_of_branch(swept, run_id, reason, [*objects.values()] or [{}])
         swaps, files = lake.store.grow([(row, change) for row, change, _ in found])
         swaps += [PointerUpdate(row, None) for row in side]
         return lake.ledger.beside(
@@ -120,6 +129,17 @@ def sweep_branch(
     for lease in swept.leases:
         lake.leases.release(lease.run_id)
     return swept
+
+
+def _together(attempts: Sequence[SweptBranch]) -> SweptBranch:
+    """Return what all attempts have removed; an attempt before a conflict may be made in part."""
+    return replace(
+        attempts[-1],
+        tables=tuple(sorted({name for one in attempts for name in one.tables})),
+        side=tuple(sorted({name for one in attempts for name in one.side})),
+        schemas=tuple(sorted({name for one in attempts for name in one.schemas})),
+        snapshots=max(one.snapshots for one in attempts),
+    )
 
 
 def sweep_table(
@@ -225,7 +245,7 @@ def _without(
 
 
 def _objects_of_branch(
-    lake: Lake, swept: SweptBranch, side: Sequence[Pointer], tables: Sequence[Pointer]
+    lake: Lake, side: Sequence[Pointer], tables: Sequence[Pointer]
 ) -> list[dict[str, Any]]:
     """Return the tables and views of a branch; side objects have their folder and identity."""
     objects: list[dict[str, Any]] = [
@@ -238,7 +258,7 @@ def _objects_of_branch(
         objects.append(
             {"schema": schema, "name": name, "folder": folder, "uuid": md.identity(document)}
         )
-    return objects or [{}]
+    return objects
 
 
 def died(lease: Lease, message: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -205,13 +206,16 @@ class AuditBranches:
             CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         folders: set[str] = set()
+        former: list[Discarded] = []
 
         def stage() -> Staged[Discarded]:
             rows, marked = self._store.backend.all(), self._store.backend.side_schemas()
             schemas = {schema for schema, owner in marked.items() if owner == branch}
             side = [row for row in rows if row.identifier[0] in schemas]
             live = self._at.readable(rows, marked)
-            folders.clear()
+            if self._store.backend.atomic:
+                former.clear()
+                folders.clear()
             folders.update(self._at.own_folders(side))
             found = self._store.map(lambda row: self._without_branch(row, branch), live)
             dropped = [(row, change) for row, change in zip(live, found, strict=True) if change]
@@ -226,7 +230,10 @@ class AuditBranches:
                 tuple(sorted(schemas)),
                 tuple(sorted(named - schemas)),
             )
-            if not dropped and not schemas:
+            # An attempt before a conflict may have made a part of it.
+            former.append(discarded)
+            discarded = _together(former)
+            if not discarded.tables and not discarded.schemas:
                 return Staged(discarded)
             swaps += [PointerUpdate(row, None) for row in side]
             return self._recorded(discarded, swaps, files, schemas, run_id)
@@ -249,18 +256,22 @@ class AuditBranches:
             CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         folders: set[str] = set()
+        former: list[bool] = []
         beside = (names.side_schema(identifier[0], branch), identifier[1])
 
         def stage() -> Staged[bool]:
             rows = self._store.backend.find({identifier, beside})
-            folders.clear()
+            if self._store.backend.atomic:
+                folders.clear()
+                former.clear()
             side, live = rows.get(beside), rows.get(identifier)
             change = self._without_branch(live, branch) if live and live.kind == "table" else None
             swaps, files = self._store.grow([(live, change)] if live and change else [])
             if side is not None:
                 folders.update(self._at.own_folders([side]))
                 swaps.append(PointerUpdate(side, None))
-            return Staged(bool(swaps), swaps, files)
+            former.append(bool(swaps))
+            return Staged(any(former), swaps, files)
 
         facts = _facts(identifier, branch)
         found = self._store.commit(stage, "forget", **facts)
@@ -324,6 +335,18 @@ class AuditBranches:
             (branch, branches.open_table(row.identifier, document, branch))
             for branch in branches.branches_of(document, known)
         ]
+
+
+def _together(attempts: Sequence[Discarded]) -> Discarded:
+    """Return what all attempts of a discard have dropped."""
+    last = attempts[-1]
+    side = {one.identifier: one for each in attempts for one in each.side}
+    return replace(
+        last,
+        tables=tuple(sorted({name for one in attempts for name in one.tables})),
+        side=tuple(side[name] for name in sorted(side)),
+        schemas=tuple(sorted({name for one in attempts for name in one.schemas})),
+    )
 
 
 def _facts(identifier: Identifier, branch: str) -> dict[str, Any]:

@@ -369,10 +369,11 @@ class Lake:
             CatalogError: The catalog cannot replace a view by a table, or a table by a view.
         """
         rows, name = self._store.backend, ".".join(identifier)
-        if rows.folds_names and name != name.lower():
+        refusal = None if present else rows.refusal_of_name(identifier)
+        if refusal is not None:
             raise ConfigError(
-                f"{name} has capital letters, and this catalog keeps names in lower case. Nothing "
-                "was built. Give the model a name in lower case (alias, schema)."
+                f"{name} cannot be built: {refusal}. Nothing was built. Give the model another "
+                "name (alias, schema)."
             )
         if wanted == "view" and not rows.keeps_views:
             raise ConfigError(

@@ -108,7 +108,7 @@ class PublishPort:
             elif move.entry.how == "view":
                 self._back_view(move, rows)
             else:
-                self._move_out(move, live)
+                self._move_out(move, rows)
             reached_table(SEQUENTIAL_MOVED_BACK, self._journal, move.identifier)
         except (Conflict, Unanswered) as problem:
             raise jn.Moved(str(problem)) from problem
@@ -151,6 +151,10 @@ class PublishPort:
         if move.identifier in self._taken:
             self.reasons[move.identifier] = self._taken[move.identifier]
             return "moved"
+        named = None if move.identifier in rows else self._backend.refusal_of_name(move.identifier)
+        if named is not None:
+            self.reasons[move.identifier] = Mismatch(move.identifier, "name", "a free one", named)
+            return "moved"
         try:
             self._plan(move, rows)
         except Differs as differs:
@@ -162,6 +166,12 @@ class PublishPort:
                 self.reasons[move.identifier] = not_expressible(move.identifier, reason)
                 return "moved"
         return "before"
+
+    def _is_table(self, row: Pointer | None, move: jn.Move) -> bool:
+        """Return whether a row is the table that the move publishes."""
+        if row is None or row.kind != "table":
+            return False
+        return md.identity(self._store.load(row.location)) == move.uuid
 
     def _has_tag(self, move: jn.Move, document: md.Document) -> bool:
         if move.entry.candidate is None:
@@ -207,8 +217,12 @@ class PublishPort:
     def _move_in(self, move: jn.Move) -> None:
         rows = self._find(move)
         live = rows.get(move.identifier)
-        here = live is not None and md.identity(self._store.load(live.location)) == move.uuid
-        if not here:
+        if self._is_table(live, move):
+            twin = rows.get(side_identifier(move))
+            # An interrupted rename, of a catalog that creates the new name before it drops the old.
+            if twin is not None and self._is_table(twin, move):
+                self._backend.apply([PointerUpdate(twin, None)], documents={})
+        else:
             if live is not None:
                 self._plan(move, rows)
                 self._backend.apply([PointerUpdate(live, None)], documents={})
@@ -301,13 +315,21 @@ class PublishPort:
         after = None if base is None else Pointer(move.identifier, "view", base)
         self._backend.apply([PointerUpdate(rows[move.identifier], after)], documents={})
 
-    def _move_out(self, move: jn.Move, live: Pointer | None) -> None:
+    def _move_out(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> None:
+        live, side = rows.get(move.identifier), side_identifier(move)
         if live is not None:
-            if md.identity(self._store.load(live.location)) != move.uuid:
+            if not self._is_table(live, move):
                 return
-            side = side_identifier(move)
-            self._backend.ensure_schema(side[0], self._journal.branch)
-            self._backend.rename(move.identifier, side, "table")
+            twin = rows.get(side)
+            if twin is not None and self._is_table(twin, move):
+                # Both names exist, see `_move_in`. A process that is about to drop the twin must
+                # not do so any more: it requires the state that it has read.
+                change = self._with_abort_tag(move, MetadataChange(self._store.load(twin.location)))
+                self._backend.evolve([(twin, change)])
+                self._backend.apply([PointerUpdate(live, None)], documents={})
+            else:
+                self._backend.ensure_schema(side[0], self._journal.branch)
+                self._backend.rename(move.identifier, side, "table")
             reached_table(SEQUENTIAL_FREED, self._journal, move.identifier)
         base = move.entry.base_metadata_location
         if base is not None:

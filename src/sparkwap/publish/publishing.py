@@ -248,7 +248,10 @@ class Publishing:
         self._at.ledger().ensure({"runs", "nodes"})
         warehouse = self._at.warehouse()
 
+        attempts: list[int] = []
+
         def stage() -> Staged[dict[Identifier, Candidate]]:
+            attempts.append(1)
             live = {entry.identifier for entry in entries}
             beside = {(names.side_schema(schema, branch), name) for schema, name in live}
             rows = self._store.backend.find(live | beside)
@@ -265,8 +268,15 @@ class Publishing:
 
         try:
             return self._store.commit(stage, "reopen", PUBLISH_TRIES, branch=branch)
-        except RollbackRefused:
+        except RollbackRefused as error:
             self._store.backend.apply([], documents={}, drop_if_empty=schemas)
+            if len(attempts) > 1 and not self._store.backend.atomic:
+                raise CatalogError(
+                    f"Another writer changed a table while {branch} was opened again, so that a "
+                    f"part of its tables may have the branch: {error} `main` is as the rollback "
+                    "left it. Discard the branch, and build again: "
+                    f"{next_command.operation('wap_discard', branch=branch)}"
+                ) from error
             raise
 
     def recover(self) -> list[str]:

@@ -52,7 +52,11 @@ class RollbackPort:
         if self._is_undone(move.entry, live):
             return "after"
         if live is None and move.entry.how == "replace":
-            return "before"
+            named = self._backend.refusal_of_name(move.identifier)
+            if named is None:
+                return "before"
+            self.reasons[move.identifier] = Mismatch(move.identifier, "name", "a free one", named)
+            return "moved"
         try:
             self._plan(move.entry, rows)
         except Differs as differs:

@@ -156,7 +156,7 @@ class SequentialPublish:
             ), port.reasons
         except (jn.Stuck, CatalogError) as error:
             stuck = isinstance(error, jn.Stuck)
-            reason = "other writers changed the tables at each attempt" if stuck else str(error)
+            reason = f"each attempt met a change by others; last: {error}" if stuck else str(error)
             raise CommitUnknown(
                 f"The {journal.action} {journal.publish_id} was interrupted: some of its tables "
                 "may be moved and others not. The next `dbt build`, wap_publish, wap_discard or "

@@ -31,5 +31,5 @@ def test_names_with_capital_letters_are_refused_before_anything_is_built(
     model = "{{ config(materialized='table', alias='Orders') }} select 1 as id"
     project = Project(tmp_path, "capitals", hive.output).write({"models/orders.sql": model})
     refused = project.dbt("build").failed()
-    assert "capitals.Orders has capital letters" in refused.text
+    assert "capitals.Orders cannot be built: this catalog has names of lower case" in refused.text
     assert Hive4Catalog("lake", **hive.catalog).list_tables("capitals") == []

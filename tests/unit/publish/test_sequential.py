@@ -7,22 +7,30 @@ time, so that each change can be told of before it is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from helpers.sql_metastore import SqlMetastore
 
-from sparkwap.catalog import PublishRefused, PublishTorn, RollbackRefused, RollbackTorn
+from sparkwap.catalog import (
+    CommitUnknown,
+    PublishRefused,
+    PublishTorn,
+    RollbackRefused,
+    RollbackTorn,
+)
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.metastore_backend import MetastoreBackend
-from sparkwap.catalog.model import Candidate, Identifier, Mismatch
+from sparkwap.catalog.model import Candidate, Identifier, LedgerRows, Mismatch
 from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.catalog.store import Store
+from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.maintenance.decision import decide
+from sparkwap.maintenance.removal import sweep_table
 from sparkwap.maintenance.survey import take_survey
 from sparkwap.publish import sequential_journal, sequential_moves
 from sparkwap.publish.planner import Publisher
@@ -49,8 +57,7 @@ class OneByOne(MetastoreBackend):
 
     def __init__(self, rows: SqlBackend, kind: str) -> None:
         super().__init__("lake", rows.properties, SqlMetastore(rows, renames=kind != "glue"))
-        # The names of these tests differ in case.
-        self.folds_names, self.kind = False, kind
+        self.kind = kind
         self.takes_files = kind != "rest"
         self._store = Store(rows)
 
@@ -600,3 +607,167 @@ def test_messages_of_a_continued_rollback() -> None:
         sequential_journal.require_completed(
             journal, jn.JournalOutcome("torn", (name,), (name,)), reasons
         )
+
+
+# -- commits of several changes, of which a part is made -----------------------------------------
+
+
+def files_exist(bench: Bench) -> bool:
+    """Whether each table can be read, the ledger's included."""
+    for row in bench.lake.store.backend.all():
+        table = bench.lake.catalog.load_table(row.identifier)
+        table.scan().to_arrow()
+    return True
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c"])
+def test_a_discard_that_meets_another_writer(slow: Bench, name: str) -> None:
+    for each in "abc":
+        slow.table(each, 1)
+        slow.candidate(each, 2)
+    slow.new("n", 4)
+    once(slow, name, append(slow, name))
+    done = slow.lake.branches.discard(BRANCH)
+    assert [table for _, table in done.tables] == ["a", "b", "c"]
+    assert done.schemas == (SIDE,)
+    assert files_exist(slow)
+    assert seen(slow) == {**{each: [1] for each in "abc"}, name: [1, 9]}
+    assert slow.lake.branches.all() == []
+    assert [row["outcome"] for row in slow.lake.ledger.rows("runs")] == ["discarded"]
+
+
+def test_a_discard_whose_side_schema_gets_a_new_member(slow: Bench) -> None:
+    slow.table("a", 1)
+    slow.candidate("a", 2)
+    slow.new("n", 4)
+    others = [lambda: slow.new("o", 5)]
+
+    def before(identifier: Identifier) -> None:
+        if identifier == (SIDE, "n") and others:
+            others.pop()()
+
+    slow.lake.store.backend.metastore.before = before
+    done = slow.lake.branches.discard(BRANCH)
+    assert [one.identifier[1] for one in done.side] == ["n", "o"]
+    assert files_exist(slow)
+    assert SIDE not in slow.lake.store.backend.schemas()
+
+
+def test_a_discard_that_the_catalog_refuses_half_way(slow: Bench) -> None:
+    for each in "ab":
+        slow.table(each, 1)
+        slow.candidate(each, 2)
+
+    def refuse() -> None:
+        raise CatalogError("AccessDenied. Nothing was changed.")
+
+    once(slow, "b", refuse)
+    with pytest.raises(CommitUnknown, match=r"part of a commit was made.*AccessDenied"):
+        slow.lake.branches.discard(BRANCH)
+    assert files_exist(slow)
+    slow.lake.branches.discard(BRANCH)
+    assert slow.lake.branches.all() == []
+
+
+def test_a_commit_that_is_interrupted_keeps_its_files(slow: Bench) -> None:
+    """The request may be on its way."""
+    slow.table("a", 1)
+    slow.candidate("a", 2)
+    on_its_way: list[PointerUpdate] = []
+    rows = slow.lake.store.backend.metastore
+    plain = rows.carry
+
+    def interrupted(update: PointerUpdate) -> None:
+        on_its_way.append(update)
+        raise KeyboardInterrupt
+
+    rows.carry = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        slow.lake.branches.discard(BRANCH)
+    rows.carry = plain
+    if slow.lake.store.backend.takes_files:
+        plain(on_its_way[0])
+    assert files_exist(slow)
+
+
+def test_a_tag_is_swept_while_others_write_to_the_ledger(slow: Bench) -> None:
+    slow.table("a", 1)
+    table = slow.lake.catalog.load_table(("s", "a"))
+    with table.manage_snapshots() as snapshots:
+        snapshots.create_tag(table.current_snapshot().snapshot_id, "old")  # type: ignore[union-attr]
+    slow.lake.ledger.ensure({"sweeps"})
+    now = datetime.now(UTC)
+    other = LedgerRows("sweeps", [{"run_id": "other", "swept_at": now, "what": "tag"}])
+    others = [lambda: after_death(slow).ledger.append(other)]
+
+    def before(identifier: Identifier) -> None:
+        if identifier == ("wap_ledger", "sweeps") and others:
+            others.pop()()
+
+    slow.lake.store.backend.metastore.before = before
+    gone = sweep_table(slow.lake, ("s", "a"), ["old"], run_id="x", reason="r", older_than=now)
+    assert gone == (("old",), 0)
+    assert files_exist(slow)
+    assert {row["run_id"] for row in slow.lake.ledger.rows("sweeps")} == {"other", "x"}
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+
+def test_a_name_that_another_format_takes_meanwhile(slow: Bench) -> None:
+    items = everything(slow)
+    once(slow, "b", lambda: slow.lake.store.backend.metastore.others.add(("s", "n")))
+    with pytest.raises(PublishRefused, match="another format"):
+        slow.publish(*items)
+    assert seen(slow) == OLD
+    assert slow.lake.publishing.on_their_way() == []
+
+
+def two_names(bench: Bench) -> list[Candidate]:
+    """Return two new tables; skips where a rename is one step."""
+    if bench.lake.store.backend.kind != "glue":
+        pytest.skip("a rename is one step here")
+    return [bench.new("n", 4), bench.new("o", 5)]
+
+
+def test_an_undo_after_both_names_were_there(slow: Bench) -> None:
+    """The answer to the drop of the side name is lost, and another writer takes a later name."""
+    items = two_names(slow)
+    rows = slow.lake.store.backend.metastore
+    plain, lost = rows.carry, [True]
+
+    def carry(update: PointerUpdate) -> None:
+        if update.after is None and update.before.identifier == (SIDE, "n") and lost:
+            lost.clear()
+            raise Unanswered("timeout", lost=True)
+        if update.before is None and update.after.identifier == ("s", "o"):
+            slow.table("o", 7)
+            raise Conflict(None, "taken")
+        plain(update)
+
+    rows.carry = carry
+    with pytest.raises(PublishRefused):
+        slow.publish(*items)
+    rows.carry = plain
+    assert seen(slow) == {"o": [7]}
+    assert (slow.read("n", schema=SIDE), slow.read("o", schema=SIDE)) == ([4], [5])
+    assert slow.lake.publishing.on_their_way() == []
+
+
+def test_an_undo_beside_the_process_that_is_about_to_drop_the_side_name(slow: Bench) -> None:
+    items = two_names(slow)
+    rows = slow.lake.store.backend.metastore
+    plain, others = rows.carry, [True]
+
+    def carry(update: PointerUpdate) -> None:
+        if update.after is None and update.before.identifier == (SIDE, "n") and others:
+            others.clear()
+            slow.table("o", 7)
+            after_death(slow).publishing.recover()
+        plain(update)
+
+    rows.carry = carry
+    with pytest.raises(PublishRefused):
+        slow.publish(*items)
+    assert seen(slow) == {"o": [7]}
+    assert (slow.read("n", schema=SIDE), slow.read("o", schema=SIDE)) == ([4], [5])
