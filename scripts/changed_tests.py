@@ -31,7 +31,9 @@ WORKERS = 2
 
 AREAS: Mapping[str, tuple[str, ...]] = {
     "examples/": ("pipeline", "project"),
+    "examples/airflow/": ("orchestration",),
     "examples/ci/": ("examples", "pr"),
+    "examples/dagster/": ("orchestration",),
     "examples/load/": ("examples",),
     "examples/prefect/": ("examples", "orchestration"),
     "macros/audits/": ("pipeline", "report", "scd2", "project", "macros"),
