@@ -69,6 +69,9 @@ class CatalogBackend(Protocol):
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
         """Create a schema if it does not exist; a side schema if ``branch`` is given."""
 
+    def folder(self, schema: str) -> str | None:
+        """Return the folder in which a schema's tables must lie; None if they may lie anywhere."""
+
     def document(self, location: str) -> Document | None:
         """Return the document of a row, if the catalog returned it with the row."""
 

@@ -10,6 +10,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import current_version
+from sparkwap.catalog.former import is_former
 from sparkwap.catalog.model import (
     Identifier,
     Mismatch,
@@ -94,7 +95,7 @@ class RollbackPort:
         if entry.how == "view" and live.kind == "view":
             texts = [current_version(one)["representations"] for one in (document, base)]
             return bool(texts[0] == texts[1])
-        if md.identity(document) != md.identity(base):
+        if not is_former(document, base, entry.base_metadata_location):
             return False
         if entry.how == "replace":
             return not self._force or md.main_of(document) == md.main_of(base)
@@ -136,10 +137,23 @@ class RollbackPort:
         for swap in plan.swaps:
             before, after = swap.before, swap.after
             if before is not None and after is not None and not before.kind == after.kind == "view":
-                self._backend.apply([PointerUpdate(before, None)], documents={})
-                reached_table(SEQUENTIAL_FREED, self._journal, entry.identifier)
-                before = None
-            self._backend.apply([PointerUpdate(before, after)], documents=plan.writes)
+                self._replace(before, after, plan.writes)
+            else:
+                self._backend.apply([PointerUpdate(before, after)], documents=plan.writes)
+
+    def _replace(
+        self, before: Pointer, after: Pointer, writes: Mapping[str, md.Document]
+    ) -> None:
+        """Drop a table or view and put a former one in its place."""
+        # A server may not take the former table: then nothing is dropped.
+        plain = after.kind == "table" and after.location not in writes
+        staged = self._backend.stage(after) if plain else None
+        self._backend.apply([PointerUpdate(before, None)], documents={})
+        reached_table(SEQUENTIAL_FREED, self._journal, after.identifier)
+        if staged is not None:
+            self._backend.unstage(staged, after.identifier)
+        else:
+            self._backend.apply([PointerUpdate(None, after)], documents=writes)
 
     def _find(self, entry: PublishedEntry) -> Mapping[Identifier, Pointer]:
         return self._backend.find({entry.identifier})
