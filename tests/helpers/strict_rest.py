@@ -83,7 +83,7 @@ class StrictServer:
         busy: How many requests are answered by a status and ``Retry-After``, and not carried out.
         lost: How many changes are carried out and answered by a status, as by a proxy that fails.
         conflicts: How many commits are refused as if another writer had been faster.
-        seen: Method and path of each request.
+        seen: Method and target of each request.
     """
 
     server: RestServer
@@ -95,6 +95,7 @@ class StrictServer:
     seen: list[tuple[str, str]] = field(default_factory=list)
     _deleted: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
+    _own: threading.local = field(default_factory=threading.local)
 
     def reset(self, rules: Rules) -> None:
         """Forget everything, and follow these rules."""
@@ -109,7 +110,7 @@ class StrictServer:
     def answer(self, method: str, target: str, body: bytes, headers: Any) -> requests.Response:
         """Refuse a request, or have Iceberg's server carry it out. One change at a time."""
         path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
-        self.seen.append((method, path))
+        self.seen.append((method, target))
         if method in ("GET", "HEAD"):
             self._maybe_busy()
             if method == "GET" and self.rules.page_size and _LIST.fullmatch(path):
@@ -135,9 +136,17 @@ class StrictServer:
     ) -> requests.Response:
         kept = {k: v for k, v in headers.items() if k.lower() in ("content-type", "accept")}
         address = f"{self.upstream}{path}"
-        return requests.request(
+        return self._session.request(
             method, address, params=query, data=body, headers=kept, timeout=60
         )
+
+    @property
+    def _session(self) -> requests.Session:
+        """Each thread's own connection."""
+        if not hasattr(self._own, "session"):
+            self._own.session = requests.Session()
+        found: requests.Session = self._own.session
+        return found
 
     def _check(self, method: str, path: str, query: Any, body: Any) -> Path | None:
         """Refuse a change, or return the folder that it also deletes."""
@@ -274,11 +283,12 @@ class StrictServer:
                         yield (schema, one["name"]), found["metadata"]
 
     def _list(self, path: str, key: str) -> Any:
-        return requests.get(f"{self.upstream}/v1/{path}", timeout=60).json().get(key) or []
+        found = self._session.get(f"{self.upstream}/v1/{path}", timeout=60).json()
+        return found.get(key) or []
 
     def _load(self, name: tuple[str, str], kind: str) -> Any:
         path = f"{self.upstream}/v1/namespaces/{name[0]}/{kind}s/{name[1]}"
-        answer = requests.get(path, timeout=60)
+        answer = self._session.get(path, timeout=60)
         return answer.json() if answer.ok else None
 
 
