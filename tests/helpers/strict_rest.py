@@ -93,7 +93,7 @@ class StrictServer:
     lost: list[int] = field(default_factory=list)
     conflicts: int = 0
     seen: list[tuple[str, str]] = field(default_factory=list)
-    _deleted: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    _deleted: list[tuple[tuple[str, str], dict[str, Any]]] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _own: threading.local = field(default_factory=threading.local)
 
@@ -188,9 +188,9 @@ class StrictServer:
         self._check_location(name, document["location"], document["table-uuid"])
 
     def _check_location(self, name: tuple[str, str], location: str, uuid: str | None) -> None:
-        for other, found in self._tables():
-            if other == name and not self._deleted.get(other):
-                continue  # Iceberg's server refuses a name that is taken.
+        living = [one for one in self._tables() if one[0] != name]
+        # Iceberg's server refuses a name that is taken.
+        for other, found in [*self._deleted, *living]:
             same = uuid is not None and found.get("table-uuid") == uuid
             if self.rules.unique and same:
                 message = "Tabular with the same name already exists in the namespace"
@@ -268,13 +268,12 @@ class StrictServer:
         if found is None:
             return None
         if self.rules.soft_delete:
-            self._deleted[name] = found["metadata"]
+            self._deleted.append((name, found["metadata"]))
             return None
         purges = self.rules.purge == "default" and asked != "false"
         return Path(_plain(found["metadata"]["location"])) if purges else None
 
     def _tables(self) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-        yield from self._deleted.items()
         for (schema,) in self._list("namespaces", "namespaces"):
             for kind in ("table", "view"):
                 for one in self._list(f"namespaces/{schema}/{kind}s", "identifiers"):

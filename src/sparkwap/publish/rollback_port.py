@@ -17,7 +17,7 @@ from sparkwap.catalog.model import (
     PublishedEntry,
 )
 from sparkwap.catalog.planning import Differs, MovePlan
-from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
+from sparkwap.catalog.pointers import CannotShare, Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.core.checkpoints import (
     SEQUENTIAL_CHANGED,
     SEQUENTIAL_FREED,
@@ -42,6 +42,7 @@ class RollbackPort:
         self._journal = journal
         self._force = journal.action == "forced rollback"
         self.reasons: dict[Identifier, Mismatch] = {}
+        self._refused: set[Identifier] = set()
 
     def position(self, move: jn.Move) -> jn.Position:
         """Return the position of a table or view; ``after`` is its state before the publish."""
@@ -51,6 +52,8 @@ class RollbackPort:
         live = rows.get(move.identifier)
         if self._is_undone(move.entry, live):
             return "after"
+        if move.identifier in self._refused:
+            return "moved"
         if live is None and move.entry.how == "replace":
             return "before"
         try:
@@ -72,6 +75,8 @@ class RollbackPort:
                     self._former(move.entry)
                     reached_table(SEQUENTIAL_MOVED, self._journal, move.identifier)
         except (Differs, Conflict, Unanswered) as problem:
+            if isinstance(problem, Differs):
+                self.reasons[problem.mismatch.identifier] = problem.mismatch
             raise jn.Moved(str(problem)) from problem
 
     def back(self, move: jn.Move) -> None:
@@ -131,7 +136,8 @@ class RollbackPort:
         rows = self._find(entry)
         if entry.identifier not in rows and entry.how == "replace":
             base = Pointer(entry.identifier, "table", str(entry.base_metadata_location))
-            self._backend.register(base)
+            # An attempt that died may have staged it.
+            self._backend.unstage(self._backend.stage(base), entry.identifier)
             return
         plan = self._plan(entry, rows)
         for swap in plan.swaps:
@@ -147,7 +153,13 @@ class RollbackPort:
         """Drop a table or view and put a former one in its place."""
         # A server may not take the former table: then nothing is dropped.
         plain = after.kind == "table" and after.location not in writes
-        staged = self._backend.stage(after) if plain else None
+        try:
+            staged = self._backend.stage(after) if plain else None
+        except CannotShare as refusal:
+            self._refused.add(after.identifier)
+            raise Differs(
+                after.identifier, "former table", "a catalog that takes it", refusal.reason
+            ) from refusal
         self._backend.apply([PointerUpdate(before, None)], documents={})
         reached_table(SEQUENTIAL_FREED, self._journal, after.identifier)
         if staged is not None:

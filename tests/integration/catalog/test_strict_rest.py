@@ -23,11 +23,10 @@ from helpers.strict_rest import (
     running_strict_server,
 )
 
-from sparkwap.catalog import LedgerRows
+from sparkwap.catalog import LedgerRows, RollbackRefused
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.pointers import PointerUpdate
-from sparkwap.catalog.refusals import CommitUnknown
 from sparkwap.catalog.rest_backend import MULTI_TABLE
 from sparkwap.core.errors import CatalogError
 from sparkwap.runs.watching import Watch
@@ -38,6 +37,8 @@ Bench = Any
 
 BRANCH, SIDE = "pr_1", "s__pr_1"
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
+FIRST = "2a2b3c4d-0000-4000-8000-000000000000"
+SECOND = "3a2b3c4d-0000-4000-8000-000000000000"
 ROOT = Path(__file__).parents[3]
 
 ALL = {
@@ -101,12 +102,12 @@ def test_publish_rollback_and_discard(
     assert {name: lake.read(name) for name in "acn"} == after
     assert lake.lake.relations("s")["v"] == "view"
     assert lake.lake.branches.all() == []
-    lake.lake.publishing.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+    lake.lake.publishing.rollback(receipt.entries, run_id=RUN, publish_id=receipt.publish_id)
     assert [lake.read(name) for name in "ac"] == [[1], [1]]
     assert lake.lake.relations("s") == {"a": "table", "c": "table"}
     assert lake.lake.ledger.publish(receipt.publish_id)[0].rolled_back
     # The next run on the same branch uses its side schema again.
-    again = lake.publish(lake.candidate("a", 5), lake.new("m", 6), tag="again", run_id="again")
+    again = lake.publish(lake.candidate("a", 5), lake.new("m", 6), tag="again", run_id=SECOND)
     assert [lake.read(name) for name in "am"] == [[1, 5], [6]]
     assert len(again.entries) == 2
     lake.new("k", 4)
@@ -169,14 +170,14 @@ def _replaced(bench: Bench) -> tuple[Any, str]:
     former = bench.state(("s", "n")).uuid
     bench.new("n", 7)
     located = bench.state(("s", "n")).metadata_location
-    return bench.publish(bench.side("n", located), tag="second", run_id="second"), former
+    return bench.publish(bench.side("n", located), tag="second", run_id=SECOND), former
 
 
 @pytest.fixture(params=ALL.values(), ids=ALL.keys())
 def replaced(make: Callable[..., Bench], request: Any) -> tuple[Bench, Any, str, Rules]:
     lake = make(request.param)
     lake.table("a", 1)
-    lake.publish(lake.candidate("a", 2), lake.new("n", 4), run_id="first", tag="first")
+    lake.publish(lake.candidate("a", 2), lake.new("n", 4), run_id=FIRST, tag="first")
     lake.suffix = "5e6f7a8b"
     receipt, former = _replaced(lake)
     assert lake.read("n") == [7]
@@ -185,7 +186,7 @@ def replaced(make: Callable[..., Bench], request: Any) -> tuple[Bench, Any, str,
 
 def test_a_replaced_table_comes_back(replaced: tuple[Bench, Any, str, Rules]) -> None:
     lake, receipt, former, rules = replaced
-    lake.lake.publishing.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+    lake.lake.publishing.rollback(receipt.entries, run_id=RUN, publish_id=receipt.publish_id)
     assert lake.read("n") == [4]
     assert (lake.state(("s", "n")).uuid == former) == (not rules.soft_delete)
     assert lake.lake.branches.all() == []
@@ -193,7 +194,7 @@ def test_a_replaced_table_comes_back(replaced: tuple[Bench, Any, str, Rules]) ->
     # A second call changes nothing.
     pointers = lake.pointers()
     lake.lake.publishing.rollback(
-        receipt.entries, run_id="y", publish_id=receipt.publish_id, branch=BRANCH, force=True
+        receipt.entries, run_id=RUN, publish_id=receipt.publish_id, branch=BRANCH, force=True
     )
     assert lake.pointers() == pointers
 
@@ -214,12 +215,13 @@ def test_a_former_table_that_the_server_refuses_is_refused_before_the_present_on
 
     with monkeypatch.context() as patch:
         patch.setattr(rows, "_send", refusing)
-        with pytest.raises(CommitUnknown, match="no register"):
+        with pytest.raises(RollbackRefused, match="no register"):
             lake.lake.publishing.rollback(
-                receipt.entries, run_id="y", publish_id=receipt.publish_id
+                receipt.entries, run_id=RUN, publish_id=receipt.publish_id
             )
     assert lake.read("n") == [7]
-    assert lake.lake.publishing.recover() != []
+    assert lake.lake.publishing.recover() == []
+    lake.lake.publishing.rollback(receipt.entries, run_id=RUN, publish_id=receipt.publish_id)
     assert lake.read("n") == [4]
 
 
@@ -248,7 +250,7 @@ def test_the_next_command_completes_the_return_of_a_table_after_a_death_at_any_r
             patch.setattr(rows, "_send", dying)
             try:
                 lake.lake.publishing.rollback(
-                    receipt.entries, run_id="y", publish_id=receipt.publish_id
+                    receipt.entries, run_id=RUN, publish_id=receipt.publish_id
                 )
                 ended = True
             except Died:
@@ -287,7 +289,7 @@ def test_no_drop_deletes_files(make: Callable[..., Bench], server: StrictServer)
         lake.table(name, 1)
     lake.view("v", "select 1 as id")
     receipt = lake.publish(lake.candidate("a", 2), lake.changed("c", 3), lake.side("v"))
-    lake.lake.publishing.rollback(receipt.entries, run_id="y", publish_id=receipt.publish_id)
+    lake.lake.publishing.rollback(receipt.entries, run_id=RUN, publish_id=receipt.publish_id)
     dropped = [target for method, target in server.seen if method == "DELETE"]
     members = [one for one in dropped if "/tables/" in one or "/views/" in one]
     assert len(members) > 2
@@ -389,7 +391,9 @@ def test_a_lost_answer_to_a_change_is_looked_up(
         if method != "GET" and "wap_ledger" not in path and len(lost) < 3:
             lost.append(path)
             server.lost[:] = [status]
-        return send(method, path, **more)
+        answer = send(method, path, **more)
+        server.lost.clear()
+        return answer
 
     monkeypatch.setattr(rows, "_send", losing)
     receipt = lake.publish(*items)
