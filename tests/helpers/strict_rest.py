@@ -20,6 +20,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import requests
+
 from helpers.rest import RestServer
 
 _TABLE = re.compile(r"/v1/namespaces/([^/]+)/(table|view)s/([^/]+)")
@@ -317,11 +318,11 @@ def running_strict_server(server: RestServer) -> Iterator[StrictServer]:
             if self.command != "HEAD" and status != 204:
                 self.wfile.write(content)
 
-        do_GET = do_HEAD = do_POST = do_DELETE = _do
-
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
+    for method in ("GET", "HEAD", "POST", "DELETE"):
+        setattr(Handler, f"do_{method}", Handler._do)
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     listening.daemon_threads = True
     thread = threading.Thread(target=listening.serve_forever, daemon=True)

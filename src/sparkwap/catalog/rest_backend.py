@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.former import RESTORED_FROM, is_former
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import current_version, view_updates
 from sparkwap.catalog.files import WarehouseFiles
+from sparkwap.catalog.former import RESTORED_FROM, is_former
 from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.pointers import (
     CannotShare,

@@ -147,9 +147,7 @@ class RollbackPort:
             else:
                 self._backend.apply([PointerUpdate(before, after)], documents=plan.writes)
 
-    def _replace(
-        self, before: Pointer, after: Pointer, writes: Mapping[str, md.Document]
-    ) -> None:
+    def _replace(self, before: Pointer, after: Pointer, writes: Mapping[str, md.Document]) -> None:
         """Drop a table or view and put a former one in its place."""
         # A server may not take the former table: then nothing is dropped.
         plain = after.kind == "table" and after.location not in writes

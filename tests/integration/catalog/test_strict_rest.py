@@ -202,7 +202,7 @@ def test_a_replaced_table_comes_back(replaced: tuple[Bench, Any, str, Rules]) ->
 def test_a_former_table_that_the_server_refuses_is_refused_before_the_present_one_is_dropped(
     replaced: tuple[Bench, Any, str, Rules], server: StrictServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake, receipt, former, _ = replaced
+    lake, receipt, _, _ = replaced
     rows = lake.lake.store.backend
     send = rows._send
 
@@ -257,7 +257,8 @@ def test_the_next_command_completes_the_return_of_a_table_after_a_death_at_any_r
                 pass
         told = lake.lake.publishing.recover()
         assert lake.read("n") == ([4] if told or ended else [7]), last
-        assert lake.lake.branches.all() == []
+        # At most an empty schema is left.
+        assert [one for one in lake.lake.branches.all() if one.tables or one.side] == []
         if ended:
             break
         if told:
@@ -399,7 +400,8 @@ def test_a_lost_answer_to_a_change_is_looked_up(
     receipt = lake.publish(*items)
     assert len(lost) == 3
     assert [lake.read(name) for name in "abn"] == [[1, 2], [1, 2], [4]]
-    assert len(lake.lake.ledger.publish(receipt.publish_id)) == 3
+    (published,) = lake.lake.ledger.publish(receipt.publish_id)
+    assert len(published.entries) == 3
 
 
 def test_a_reading_request_without_an_answer_is_sent_again(

@@ -25,6 +25,7 @@ GOOD = LakeFacts(
     cache="false",
     probe="",
     stamped=True,
+    clones="",
     connect_url=True,
     connect_dropped={},
     connect_sees_table=True,
