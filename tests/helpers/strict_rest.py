@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
+from uuid import uuid4
 
 import requests
 
@@ -44,7 +45,7 @@ class Rules:
 
     Attributes:
         unique: A table's UUID exists once, and so does its location (Lakekeeper: 409). Soft-deleted
-            tables keep both.
+            tables keep both. Views are placed in folders that no name is in.
         overlap: Where locations may not overlap (Polaris: 403): within a namespace by default, in
             the whole catalog with ``OPTIMIZED_SIBLING_CHECK``.
         structured: Tables lie in their namespace's location, their snapshots in the table's own
@@ -120,12 +121,21 @@ class StrictServer:
         with self._lock:
             self._maybe_busy()
             purge = self._check(method, path, query, json.loads(body) if body else {})
+            body = self._placed(path, body)
             answer = self._send(method, path, query, body, headers)
             if answer.ok and purge is not None:
                 shutil.rmtree(purge, ignore_errors=True)
             if self.lost and answer.ok:
                 raise Refused(self.lost.pop(0), "ServiceFailureException", "the proxy gave up")
             return answer
+
+    def _placed(self, path: str, body: bytes) -> bytes:
+        """Place a view as Lakekeeper does: in a folder that no name is in."""
+        found = _CREATION.fullmatch(path)
+        if not self.rules.unique or not found or found[2] != "views":
+            return body
+        placed = {"location": f"{self.server.warehouse}/{uuid4()}", **json.loads(body)}
+        return json.dumps(placed).encode()
 
     def _maybe_busy(self) -> None:
         if self.busy:

@@ -29,6 +29,7 @@ from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.pointers import PointerUpdate
 from sparkwap.catalog.rest_backend import MULTI_TABLE
 from sparkwap.core.errors import CatalogError
+from sparkwap.publish.sequential_publish import SequentialPublish
 from sparkwap.runs.watching import Watch
 
 pytestmark = pytest.mark.long
@@ -336,10 +337,25 @@ def test_the_files_of_a_discarded_clone_go(make: Callable[..., Bench]) -> None:
     assert lake.files() > files
     lake.lake.branches.discard(BRANCH)
     assert lake.files() == files
-    # Those of a published one are the table's.
-    lake.publish(lake.changed("c", 4))
-    lake.lake.branches.open(("s", "c"), BRANCH)
-    lake.lake.branches.discard(BRANCH)
+
+
+def test_the_files_of_a_published_clone_stay(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = make(LAKEKEEPER)
+    lake.table("c", 1)
+    item = lake.changed("c", 4)
+
+    def dying(*arguments: Any, **options: Any) -> Any:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SequentialPublish, "_finish_publish", dying)
+        with pytest.raises(Died):
+            lake.publish(item)
+    assert lake.read("c") == [4]
+    # The clone is still there. A discard ends the publish first; without that it keeps the files.
+    assert lake.lake.branches.discard(BRANCH).side
     assert lake.read("c") == [4]
 
 
