@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.bench import view_json
 from helpers.rest import running_rest_server
 from helpers.strict_rest import (
     LAKEKEEPER,
@@ -98,7 +99,7 @@ def test_publish_rollback_and_discard(
     if not rules.structured:
         items.append(lake.changed("c", 3))
         after["c"] = [3]
-    lake.view("v", "select * from s__pr_1.n")
+    _view(lake, "v", "select * from s__pr_1.n")
     receipt = lake.publish(*items, lake.side("v"), appends=[LedgerRows("runs", [{"run_id": "x"}])])
     assert {name: lake.read(name) for name in "acn"} == after
     assert lake.lake.relations("s")["v"] == "view"
@@ -115,6 +116,19 @@ def test_publish_rollback_and_discard(
     lake.lake.branches.open(("s", "a"), BRANCH)
     assert lake.lake.branches.discard(BRANCH).tables == (("s", "a"),)
     assert lake.lake.branches.all() == []
+
+
+def _view(bench: Bench, name: str, sql: str) -> None:
+    """A view in the side schema, as Spark creates it: the server places it."""
+    document = view_json("", sql, None)
+    body = {
+        "name": name,
+        "schema": document["schemas"][0],
+        "view-version": document["versions"][0],
+        "properties": document["properties"],
+    }
+    rows = bench.lake.store.backend
+    assert rows._send("POST", f"namespaces/{SIDE}/views", json=body).ok
 
 
 def _ids(bench: Bench) -> tuple[str, str]:
