@@ -84,7 +84,8 @@ class StrictServer:
         rules: May be replaced at any time.
         busy: How many requests are answered by a status and ``Retry-After``, and not carried out.
         lost: How many changes are carried out and answered by a status, as by a proxy that fails.
-        conflicts: How many commits are refused as if another writer had been faster.
+        conflicts: How many commits, also of a schema's properties, are refused as if another
+            writer had been faster.
         seen: Method and target of each request.
     """
 
@@ -181,6 +182,8 @@ class StrictServer:
             if self.rules.reserved and odd:
                 message = f"The property '{odd[0]}' is not all lowercase."
                 raise Refused(400, "PropertyNotLowercase", message)
+            if path.endswith("/properties"):
+                self._check_conflict(path)
         return None
 
     def _check_creation(self, schema: str, what: str, body: Any) -> None:
@@ -238,15 +241,18 @@ class StrictServer:
                 )
 
     def _check_commit(self, name: tuple[str, str], kind: str, body: Any) -> None:
-        if self.conflicts:
-            self.conflicts -= 1
-            message = f"Cannot commit to {'.'.join(name)}: it has been concurrently modified"
-            raise Refused(409, "CommitFailedException", message)
+        self._check_conflict(".".join(name))
         for update in body.get("updates", ()):
             if update["action"] == "set-properties":
                 self._check_properties(update["updates"])
             if update["action"] == "add-snapshot" and kind == "table":
                 self._check_structure(name, [update["snapshot"]["manifest-list"]])
+
+    def _check_conflict(self, name: str) -> None:
+        if self.conflicts:
+            self.conflicts -= 1
+            message = f"Cannot commit to {name}: it has been concurrently modified"
+            raise Refused(409, "CommitFailedException", message)
 
     def _check_properties(self, properties: Any) -> None:
         found = [key for key in properties if key.startswith(_RESERVED)]

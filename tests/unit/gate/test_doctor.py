@@ -81,6 +81,7 @@ def test_not_safe(change: dict[str, Any], told: str, mend: str) -> None:
         ({"cache": ""}, "cache is on"),
         ({"cache": "true"}, "cache is on"),
         ({"stamped": False}, "does not carry the id"),
+        ({"clones": "403: no"}, "refuses clones of tables: 403: no"),
         ({"connect_url": False}, "has no Spark Connect"),
         ({"connect_error": "refused"}, "Spark Connect cannot be used: refused"),
         ({"spark": None}, "the version of Spark is unknown"),
