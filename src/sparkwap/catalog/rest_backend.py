@@ -243,7 +243,7 @@ class RestBackend(RestClient):
         try:
             self._register(row)
         except CannotShare:
-            self.unstage(self.stage(row), row.identifier)
+            self.unstage(self._stage(row), row.identifier)
 
     def unstage(self, staged: Identifier, identifier: Identifier) -> None:
         """Give a former table that was staged its own name.
@@ -255,7 +255,7 @@ class RestBackend(RestClient):
         if staged[0] != identifier[0]:
             self._drop_schema(staged[0], must=False)
 
-    def stage(self, row: Pointer) -> Identifier:
+    def stage(self, row: Pointer) -> Identifier | None:
         """Register a former table under a name beside its own, before its own name is free.
 
         So nothing is lost if the server does not take it. A server that still keeps the dropped
@@ -264,11 +264,14 @@ class RestBackend(RestClient):
         in the schema where it was built.
 
         Returns:
-            The name, for `rename`.
+            The name, for `unstage`; None if it needs none, because any former table is taken.
 
         Raises:
             CannotShare: The server takes it in none of these ways.
         """
+        return self._stage(row)
+
+    def _stage(self, row: Pointer) -> Identifier:
         document = self._read(row.location)
         schema, name = row.identifier
         home = str(document["location"]).rstrip("/").split("/")[-2]

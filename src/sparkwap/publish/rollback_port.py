@@ -137,7 +137,11 @@ class RollbackPort:
         if entry.identifier not in rows and entry.how == "replace":
             base = Pointer(entry.identifier, "table", str(entry.base_metadata_location))
             # An attempt that died may have staged it.
-            self._backend.unstage(self._backend.stage(base), entry.identifier)
+            staged = self._backend.stage(base)
+            if staged is None:
+                self._backend.register(base)
+            else:
+                self._backend.unstage(staged, entry.identifier)
             return
         plan = self._plan(entry, rows)
         for swap in plan.swaps:
