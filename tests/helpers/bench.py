@@ -77,6 +77,7 @@ class Bench:
         self, folder: Path, uri: str | None = None, properties: dict[str, str] | None = None
     ) -> None:
         self.folder = folder
+        self.suffix = "1a2b3c4d"
         self.properties = properties or {
             "type": "sql",
             "uri": uri or f"sqlite:///{folder}/catalog.db",
@@ -145,7 +146,7 @@ class Bench:
     def new(self, name: str, *ids: int) -> Candidate:
         """A table that is new."""
         self.lake.ensure_schema(SIDE, BRANCH)
-        location = f"{self.folder}/warehouse/s/{name}-1a2b3c4d"
+        location = f"{self.lake.branches.folder('s', BRANCH)}/{name}-{self.suffix}"
         table = self.lake.catalog.create_table((SIDE, name), values().schema, location=location)
         if ids:
             table.append(values(*ids))

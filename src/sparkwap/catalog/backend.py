@@ -77,6 +77,9 @@ class CatalogBackend(Protocol):
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
         """Create a schema if it does not exist; a side schema if ``branch`` is given."""
 
+    def folder(self, schema: str) -> str | None:
+        """Return the folder in which a schema's tables must lie; None if they may lie anywhere."""
+
     def document(self, location: str) -> Document | None:
         """Return the document of a row, if the catalog returned it with the row."""
 
@@ -129,6 +132,23 @@ class SequentialBackend(CatalogBackend, Protocol):
 
     def register(self, row: Pointer) -> None:
         """Create a table under a free name from an existing metadata file.
+
+        Raises:
+            Conflict: The name is taken.
+        """
+
+    def stage(self, row: Pointer) -> Identifier | None:
+        """Register a former table under another name, before its own name is free.
+
+        Returns:
+            The name, for `unstage`; None if any former table can be registered later.
+
+        Raises:
+            CannotShare: The catalog does not take the table.
+        """
+
+    def unstage(self, staged: Identifier, identifier: Identifier) -> None:
+        """Give a table that was staged its own name.
 
         Raises:
             Conflict: The name is taken.

@@ -14,6 +14,8 @@ from sparkwap.core.names import base_tag, is_run_branch
 
 BASE_METADATA = "wap.base-metadata"
 BASE_SNAPSHOT = "wap.base-snapshot"
+BASE_TABLE = "wap.base-table"
+"""The property of a clone that has an identity and a folder of its own: the table's identity."""
 HELPER_PREFIX = "wap."
 
 REWRITTEN_BY = f"{HELPER_PREFIX}rewritten-by"
@@ -54,6 +56,16 @@ def clone_base(document: md.Document) -> tuple[str, int | None]:
     properties = md.properties_of(document)
     base = properties.get(BASE_SNAPSHOT)
     return properties[BASE_METADATA], int(base) if base else None
+
+
+def cloned_identity(properties: Mapping[str, str], identity: str) -> str:
+    """Return the identity of the table that a clone was made of.
+
+    Args:
+        properties: The clone's properties.
+        identity: The clone's own identity: the table's, unless it has a folder of its own.
+    """
+    return properties.get(BASE_TABLE, identity)
 
 
 def table_row(store: Store, identifier: Identifier) -> Pointer:
@@ -126,9 +138,22 @@ def refusal(identifier: Identifier, branch: str, head: RefState) -> CatalogError
 
 
 def clone(
-    store: Store, identifier: Identifier, side_schema: str, properties: Mapping[str, str]
+    store: Store,
+    identifier: Identifier,
+    side_schema: str,
+    properties: Mapping[str, str],
+    folder: str | None = None,
 ) -> Staged[Pointer]:
-    """Stage a zero-copy clone; an existing clone on the same base is kept."""
+    """Stage a zero-copy clone; an existing clone on the same base is kept.
+
+    Args:
+        store: The catalog.
+        identifier: The table.
+        side_schema: The schema of the clone.
+        properties: Properties of the clone.
+        folder: The folder of a clone with an identity of its own; None for a clone that has those
+            of the table. In both cases it has the table's snapshots.
+    """
     row = table_row(store, identifier)
     side_identifier = (side_schema, identifier[1])
     standing = store.backend.get(side_identifier)
@@ -142,10 +167,13 @@ def clone(
         BASE_METADATA: row.location,
         BASE_SNAPSHOT: "" if main is None else str(main),
     }
-    location = md.next_location(document, row.location)
-    files = store.write(
-        {location: MetadataChange(document).properties(changes).document(row.location)}
-    )
+    if folder is None:
+        made = MetadataChange(document).properties(changes).document(row.location)
+        location = md.next_location(document, row.location)
+    else:
+        made = md.with_own_folder(document, folder, {**changes, BASE_TABLE: md.identity(document)})
+        location = md.next_location(made, None)
+    files = store.write({location: made})
     cloned = Pointer(side_identifier, "table", location)
     return Staged(cloned, [PointerUpdate(standing, cloned)], files)
 
@@ -181,7 +209,8 @@ def _still_good(store: Store, standing: Pointer, live: md.Document, main: int | 
         )
     base_location, base = clone_base(document)
     # A clone on a former base can never be published, so a new clone replaces it.
-    if md.identity(document) != md.identity(live) or base != main or is_of_maintenance(document):
+    identity = cloned_identity(md.properties_of(document), md.identity(document))
+    if identity != md.identity(live) or base != main or is_of_maintenance(document):
         return False
     try:
         return md.definition(store.load(base_location)) == md.definition(live)

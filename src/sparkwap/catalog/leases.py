@@ -18,9 +18,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkwap.core.names import LEDGER_SCHEMA
+from sparkwap.core.retry import retrying
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -199,7 +200,7 @@ class CatalogLeases(Leases):
 
     def release(self, run_id: str) -> None:
         if _key(run_id) in self._properties():
-            self._catalog().update_namespace_properties(LEDGER_SCHEMA, removals={_key(run_id)})
+            self._change(removals={_key(run_id)})
 
     def all(self) -> list[Lease]:
         return _leases(self._properties())
@@ -211,8 +212,11 @@ class CatalogLeases(Leases):
         return guard
 
     def _put(self, lease: Lease) -> None:
-        updates = {_key(lease.run_id): _dump(lease)}
-        self._catalog().update_namespace_properties(LEDGER_SCHEMA, updates=updates)
+        self._change(updates={_key(lease.run_id): _dump(lease)})
+
+    def _change(self, **change: Any) -> None:
+        # Polaris refuses a change of properties while another one is made.
+        retrying(_is_conflict)(self._catalog().update_namespace_properties, LEDGER_SCHEMA, **change)
 
     def _properties(self) -> Mapping[str, str]:
         from pyiceberg.exceptions import NoSuchNamespaceError
@@ -267,6 +271,11 @@ class MetastoreLeases(Leases):
 
     def _put(self, lease: Lease) -> None:
         self._metastore.put_mark(LEDGER_SCHEMA, _mark(lease.run_id), _dump(lease))
+
+
+def _is_conflict(error: BaseException) -> bool:
+    answer = getattr(error.__cause__, "response", None)
+    return getattr(answer, "status_code", None) == 409
 
 
 def _leases(properties: Mapping[str, str]) -> list[Lease]:

@@ -178,6 +178,24 @@ def copied(document: Document, location: str, properties: Mapping[str, str]) -> 
     return new
 
 
+def with_own_folder(document: Document, location: str, properties: Mapping[str, str]) -> Document:
+    """Return a table's metadata as that of another table, with its snapshots, branches and tags.
+
+    Args:
+        document: The table's metadata.
+        location: The folder of the other table.
+        properties: More properties.
+    """
+    return {
+        **document,
+        "table-uuid": str(uuid.uuid4()),
+        "location": location,
+        # The former metadata files are not the other table's.
+        "metadata-log": [],
+        "properties": {**properties_of(document), **properties},
+    }
+
+
 def union_by(key: str, *lists: Iterable[Document] | None) -> list[Document]:
     """Return the entries of all lists; of entries with the same ``key``, only the first."""
     found: dict[Any, Document] = {}

@@ -158,6 +158,10 @@ class MetastoreBackend:
             present = self.metastore.schema_properties(schema) or {}
         require_side_schema(schema, branch, present.get(_SIDE_OF))
 
+    def folder(self, schema: str) -> str | None:
+        """Return None: the tables of a schema may lie anywhere."""
+        return None
+
     def document(self, location: str) -> md.Document | None:
         """Return None: entries only point to files."""
         return None
@@ -235,6 +239,14 @@ class MetastoreBackend:
             Conflict: The name is taken.
         """
         self.metastore.create(row, self._read(row.location))
+
+    def stage(self, row: Pointer) -> Identifier | None:
+        """Return None: any former table can be registered."""
+        return None
+
+    def unstage(self, staged: Identifier, identifier: Identifier) -> None:
+        """Never called, because nothing is staged."""
+        raise AssertionError(staged)
 
     def rename(self, before: Identifier, after: Identifier, kind: Kind) -> None:
         """Move a table or view to a free name.

@@ -8,7 +8,7 @@ from typing import Literal
 
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier, Kind, SideObject
-from sparkwap.core.errors import ConfigError
+from sparkwap.core.errors import CatalogError, ConfigError
 
 Fate = Literal["made", "not made", "unknown"]
 """Whether an interrupted commit was made."""
@@ -63,6 +63,23 @@ class Unanswered(Exception):
         super().__init__(reason)
         self.reason = reason
         self.lost = lost
+
+
+class CannotShare(CatalogError):
+    """The catalog does not take a table that has the identity or files of another one.
+
+    Attributes:
+        reason: The catalog's message.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"The catalog does not take {name} as a table ({reason}). Its identity, its folder or "
+            "its files are those of another table, or its folder is not where the catalog allows "
+            "it; see docs/catalogs/rest.md#polaris-lakekeeper-and-others. This request changed "
+            "nothing."
+        )
+        self.reason = reason
 
 
 def require_side_schema(schema: str, branch: str | None, marked: str | None) -> None:

@@ -8,6 +8,7 @@ because such a server need not be atomic (Iceberg's own test server is not).
 from __future__ import annotations
 
 import re
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,10 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import current_version, view_updates
 from sparkwap.catalog.files import WarehouseFiles
+from sparkwap.catalog.former import RESTORED_FROM, is_former
 from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.pointers import (
+    CannotShare,
     Conflict,
     Fate,
     Pointer,
@@ -28,6 +31,7 @@ from sparkwap.catalog.pointers import (
 from sparkwap.catalog.rest_client import RestClient
 from sparkwap.core import retry
 from sparkwap.core.errors import CatalogError
+from sparkwap.core.names import side_schema
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
@@ -42,7 +46,13 @@ MULTI_TABLE = "wap.multi-table-commit"
 _TRANSACTION = "POST /v1/{prefix}/transactions/commit"
 _VIEWS = "GET /v1/{prefix}/namespaces/{namespace}/views"
 _SIDE_OF = "wap.branch"
+_EMPTIED = "wap.emptied"
+"""The property of a side schema that could not be dropped, because the server keeps its dropped
+tables for a while."""
+_FORMER = "wap_former"
+"""The audit branch in whose side schemas former tables wait until their names are free."""
 _NONE: Mapping[Identifier, Pointer | None] = {}
+_NO_PROPERTIES: Mapping[str, str] = {}
 _DOCUMENTS = 500
 _ODD_NAME = re.compile(r"[^\w $-]")
 
@@ -70,6 +80,7 @@ class RestBackend(RestClient):
         self.keeps_views = _VIEWS in offered
         self._files = WarehouseFiles(self.properties)
         self._documents: OrderedDict[str, md.Document] = OrderedDict()
+        self._emptied: set[str] = set()
 
     # Reading
 
@@ -124,8 +135,19 @@ class RestBackend(RestClient):
         """Return side schema -> audit branch."""
         # Only these names can be side schemas; each needs a request.
         named = sorted(schema for schema in self.schemas() if "__" in schema)
-        owners = self._map(lambda schema: self._schema_properties(schema).get(_SIDE_OF), named)
-        return {schema: owner for schema, owner in zip(named, owners, strict=True) if owner}
+        found = dict(zip(named, self._map(self._schema_properties, named), strict=True))
+        with self._lock:
+            self._emptied = {schema for schema in named if _EMPTIED in found[schema]}
+        return {
+            schema: found[schema][_SIDE_OF]
+            for schema in named
+            if _SIDE_OF in found[schema] and _EMPTIED not in found[schema]
+        }
+
+    def folder(self, schema: str) -> str | None:
+        """Return the folder of a schema, if the server tells; some refuse tables elsewhere."""
+        found = self._schema_properties(schema).get("location")
+        return found.rstrip("/") if found else None
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
         """Create a schema if it does not exist; a side schema if ``branch`` is given.
@@ -144,7 +166,10 @@ class RestBackend(RestClient):
         answer = retry.retrying(lambda error: isinstance(error, CatalogError))(create)
         if answer.status_code == 409:
             if branch is not None:
-                require_side_schema(schema, branch, self._schema_properties(schema).get(_SIDE_OF))
+                found = self._schema_properties(schema)
+                require_side_schema(schema, branch, found.get(_SIDE_OF))
+                if _EMPTIED in found:
+                    self._set_properties(schema, removals=[_EMPTIED])
             return
         self._must(answer)
 
@@ -198,6 +223,8 @@ class RestBackend(RestClient):
                 made()
         for schema in sorted({*drop_if_empty, *drop_schemas}):
             self._drop_schema(schema, must=schema in drop_schemas)
+        if drop_if_empty or drop_schemas:
+            self._drop_emptied()
         at("rows_changed")
 
     def _require(self, requires: Mapping[Identifier, Pointer | None]) -> None:
@@ -218,10 +245,90 @@ class RestBackend(RestClient):
 
         Raises:
             Conflict: The name is taken.
+            CannotShare: The server does not take this table.
         """
+        try:
+            self._register(row)
+        except CannotShare:
+            self.unstage(self._stage(row), row.identifier)
+
+    def unstage(self, staged: Identifier, identifier: Identifier) -> None:
+        """Give a former table that was staged its own name.
+
+        Raises:
+            Conflict: The name is taken.
+        """
+        self.rename(staged, identifier, "table")
+        if staged[0] != identifier[0]:
+            self._drop_schema(staged[0], must=False)
+
+    def stage(self, row: Pointer) -> Identifier | None:
+        """Register a former table under a name beside its own, before its own name is free.
+
+        So nothing is lost if the server does not take it. A server that still keeps the dropped
+        table (Lakekeeper) takes a copy with an identity and a folder of its own, which has the
+        same snapshots. A server that wants tables in the folder of their schema (Polaris) takes it
+        in the schema where it was built.
+
+        Returns:
+            The name, for `unstage`; None if it needs none, because any former table is taken.
+
+        Raises:
+            CannotShare: The server takes it in none of these ways.
+        """
+        return self._stage(row)
+
+    def _stage(self, row: Pointer) -> Identifier:
+        document = self._read(row.location)
+        schema, name = row.identifier
+        home = str(document["location"]).rstrip("/").split("/")[-2]
+        side = side_schema(schema, _FORMER)
+        places = [(side, name)]
+        if home == schema:
+            places.append((schema, f"{name}__{_FORMER}"))
+        elif home.startswith(f"{schema}__"):
+            places.append((home, name))
+        for place in places:
+            self.ensure_schema(place[0], _branch_of(schema, place[0]))
+            try:
+                self._staged(Pointer(place, "table", row.location), row)
+                return place
+            except CannotShare:
+                self._drop_schema(place[0], must=False)
+        self.ensure_schema(side, _FORMER)
+        folder = self.folder(side) or str(document["location"]).rpartition("/")[0]
+        copy = md.with_own_folder(
+            document, f"{folder}/{name}-{uuid.uuid4().hex[:8]}", {RESTORED_FROM: row.location}
+        )
+        location = md.next_location(copy, None)
+        self._files.write(location, md.dump(copy))
+        try:
+            self._staged(Pointer(places[0], "table", location), row)
+        except CannotShare:
+            self._files.delete(location)
+            self._drop_schema(side, must=False)
+            raise
+        return places[0]
+
+    def _staged(self, staged: Pointer, row: Pointer) -> None:
+        try:
+            self._register(staged)
+        except Conflict:
+            # An attempt that died has staged it.
+            found = self._table(staged.identifier)
+            if found is None or not self._is_former(found, row):
+                raise
+
+    def _is_former(self, found: Pointer, row: Pointer) -> bool:
+        document = self.document(found.location) or self._read(found.location)
+        return is_former(document, self._read(row.location), row.location)
+
+    def _register(self, row: Pointer) -> None:
         body = {"name": row.identifier[1], "metadata-location": row.location}
         answer = self._send("POST", f"namespaces/{_part(row.identifier[0])}/register", json=body)
-        self._committed(answer, ".".join(row.identifier))
+        self._registered(
+            answer, ".".join(row.identifier), lambda: self.get(row.identifier) is not None
+        )
 
     def rename(self, before: Identifier, after: Identifier, kind: Kind) -> None:
         """Move a table or view to a free name.
@@ -287,7 +394,14 @@ class RestBackend(RestClient):
             self._files.write(after.location, md.dump(document))
         if before is not None:
             self._drop(before)
-        self.register(after)
+        if document is None:
+            self.register(after)
+            return
+        try:
+            self._register(after)
+        except CannotShare:
+            self._files.delete(after.location)
+            raise
 
     def _put_view(self, before: Pointer | None, after: Pointer, document: md.Document) -> None:
         schema, name = map(_part, after.identifier)
@@ -303,8 +417,8 @@ class RestBackend(RestClient):
             version = current_version(document)
             found = [s for s in document["schemas"] if s["schema-id"] == version["schema-id"]]
             body = {
+                # Without a location: some servers refuse one that is not where they would put it.
                 "name": after.identifier[1],
-                "location": document["location"],
                 "schema": found[0],
                 "view-version": {**version, "version-id": 1},
                 "properties": md.properties_of(document),
@@ -318,7 +432,8 @@ class RestBackend(RestClient):
             "DELETE",
             f"namespaces/{schema}/{row.kind}s/{name}",
             # The files of a clone belong to the live table; the default depends on the server.
-            params={"purgeRequested": "false"} if row.kind == "table" else None,
+            # Lakekeeper's default deletes the folder of a table, and of a view.
+            params={"purgeRequested": "false"},
         )
         if answer.status_code != 404:
             self._committed(answer, ".".join(row.identifier))
@@ -327,10 +442,33 @@ class RestBackend(RestClient):
         if not must and self.kinds(schema):
             return
         answer = self._send("DELETE", f"namespaces/{_part(schema)}")
-        if answer.status_code == 409:
+        if answer.status_code not in (400, 409):
+            if answer.status_code != 404:
+                self._must(answer)
+            return
+        if self.kinds(schema):
             if must:
                 raise Conflict(None, f"schema {schema} got a new member meanwhile")
             return
+        # The server keeps what was dropped, and the schema with it, for a while (Lakekeeper).
+        self._set_properties(schema, updates={_EMPTIED: "true"})
+
+    def _drop_emptied(self) -> None:
+        """Drop side schemas that could not be dropped before, as far as the server lets it."""
+        with self._lock:
+            emptied, self._emptied = self._emptied, set()
+        for schema in sorted(emptied):
+            if not self.kinds(schema):
+                self._send("DELETE", f"namespaces/{_part(schema)}")
+
+    def _set_properties(
+        self,
+        schema: str,
+        removals: Collection[str] = (),
+        updates: Mapping[str, str] = _NO_PROPERTIES,
+    ) -> None:
+        body = {"removals": list(removals), "updates": dict(updates)}
+        answer = self._send("POST", f"namespaces/{_part(schema)}/properties", json=body)
         if answer.status_code != 404:
             self._must(answer)
 
@@ -394,6 +532,10 @@ def _body(row: Pointer, change: MetadataChange) -> dict[str, Any]:
         "requirements": change.requirements,
         "updates": change.posted,
     }
+
+
+def _branch_of(schema: str, place: str) -> str | None:
+    return None if place == schema else place.removeprefix(f"{schema}__")
 
 
 def _named(identifier: Identifier) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkwap.catalog.pointers import (
+    CannotShare,
     Conflict,
     Unanswered,
 )
@@ -24,6 +26,13 @@ R = TypeVar("R")
 _THREADS = 8
 # Seconds to connect, and to wait for an answer: a commit of many tables may take long.
 _TIMEOUT = (10, 300)
+# The server has not carried out the request, and says so: any request may be sent again.
+_BUSY = frozenset({429, 503})
+# A proxy lost the answer: only a request that changes nothing may be sent again.
+_LOST = frozenset({502, 504})
+_TRIES = 5
+_FIRST_WAIT_SECONDS = 0.5
+_LONGEST_WAIT_SECONDS = 30.0
 
 
 class RestClient:
@@ -69,6 +78,21 @@ class RestClient:
                 return found
 
     def _send(self, method: str, path: str, **more: Any) -> Response:
+        """Send a request; repeats it while the server is busy.
+
+        Raises:
+            CatalogError: There is no answer to a request that changes nothing.
+            Unanswered: There is no answer to a change.
+        """
+        again = _BUSY | _LOST if method == "GET" else _BUSY
+        for attempt in range(1, _TRIES):
+            answer = self._send_once(method, path, **more)
+            if answer.status_code not in again:
+                return answer
+            time.sleep(_pause(answer, attempt))
+        return self._send_once(method, path, **more)
+
+    def _send_once(self, method: str, path: str, **more: Any) -> Response:
         from requests import RequestException
 
         try:
@@ -85,6 +109,19 @@ class RestClient:
             raise Unanswered(
                 f"no answer to a change ({type(error).__name__})", lost=True
             ) from error
+
+    def _registered(self, answer: Response, names: str, is_taken: Callable[[], bool]) -> None:
+        """Check the answer to the registration of a table.
+
+        Raises:
+            Conflict: The name is taken.
+            CannotShare: The server does not take this table, whatever its name.
+            Unanswered: The server failed.
+        """
+        # 409 is both: the name is taken, or the identity or the folder is another table's.
+        if answer.status_code in (400, 403) or (answer.status_code == 409 and not is_taken()):
+            raise CannotShare(names, f"{answer.status_code}: {_said(answer)}")
+        self._committed(answer, names)
 
     def _must(self, answer: Response) -> Response:
         """Return the answer if it is a success.
@@ -117,6 +154,13 @@ class RestClient:
                 self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparkwap-rest")
             threads = self._threads
         return list(threads.map(function, listed))
+
+
+def _pause(answer: Response, attempt: int) -> float:
+    """Return the seconds that the server asks for, or growing ones."""
+    asked = answer.headers.get("Retry-After", "")
+    wanted = float(asked) if asked.isdecimal() else _FIRST_WAIT_SECONDS * 2 ** (attempt - 1)
+    return min(wanted, _LONGEST_WAIT_SECONDS)
 
 
 def _connect(name: str, properties: Mapping[str, str]) -> RestCatalog:

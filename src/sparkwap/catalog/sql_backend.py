@@ -85,6 +85,10 @@ class SqlBackend(SqlDatabase):
         """Return name -> kind of the members of one schema."""
         return {row.identifier[1]: row.kind for row in self.members(schema)}
 
+    def folder(self, schema: str) -> str | None:
+        """Return None: the tables of a schema may lie anywhere."""
+        return None
+
     def document(self, location: str) -> Document | None:
         """Return None: rows only point to files."""
         return None

@@ -44,6 +44,8 @@ class LakeFacts:
         probe: The problem that `sparkwap.gate.isolation_check` found; empty for none.
         probe_error: The error that ended the probe; None for none.
         stamped: Whether the summary of the probe's snapshot has the run's id.
+        clones: Why the catalog refuses a clone of a table; empty if it takes one, None if it was
+            not tried.
         connect_url: Whether the profile has a Spark Connect endpoint.
         connect_error: The error of the endpoint; None for none.
         connect_dropped: As ``dropped``, in a Connect session.
@@ -67,6 +69,7 @@ class LakeFacts:
     probe: str | None = None
     probe_error: str | None = None
     stamped: bool | None = None
+    clones: str | None = None
     connect_url: bool = False
     connect_error: str | None = None
     connect_dropped: Mapping[str, str] | None = field(default=None)
@@ -97,6 +100,7 @@ def examine(facts: LakeFacts) -> list[Finding]:
         *_catalog(facts),
         *_session(facts),
         *_gate(facts),
+        *_clones(facts.clones),
         *_connect(facts),
     ]
 
@@ -305,6 +309,20 @@ def _cache(facts: LakeFacts) -> Iterator[Finding]:
         "the same time. Runs disable the cache in their own sessions.",
         "set spark.sql.catalog.<name>.cache-enabled=false on the server",
     )
+
+
+def _clones(refusal: str | None) -> Iterator[Finding]:
+    if refusal:
+        yield Finding(
+            "warning",
+            f"the catalog refuses clones of tables: {refusal}",
+            "A model whose columns or layout change ends in an error before it is built, and "
+            "maintenance compacts no table.",
+            "on Apache Polaris, set `polaris.config.allow.unstructured.table.location` of the "
+            "catalog to true; see docs/catalogs/rest.md",
+        )
+    elif refusal is not None:
+        yield Finding("ok", "the catalog takes clones, on which changed columns are built")
 
 
 def _gate(facts: LakeFacts) -> Iterator[Finding]:

@@ -21,9 +21,10 @@ from sparkwap.catalog.model import (
     OpenTable,
     TableState,
 )
-from sparkwap.catalog.pointers import Pointer, PointerUpdate, side_objects
+from sparkwap.catalog.pointers import CannotShare, Pointer, PointerUpdate, side_objects
 from sparkwap.catalog.store import Staged
 from sparkwap.core import names
+from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import split_side_schema
 from sparkwap.publish import cherry_pick
 from sparkwap.publish.staging import Staging
@@ -35,6 +36,7 @@ class AuditBranches:
     def __init__(self, at: Staging) -> None:
         self._at = at
         self._store = at.store
+        self._shares_folders = True
 
     def open(
         self, identifier: Identifier, branch: str, properties: Mapping[str, str] | None = None
@@ -80,14 +82,52 @@ class AuditBranches:
             CatalogError: There is no such table, or another object has the clone's name.
         """
         branch = side_schema.removeprefix(f"{identifier[0]}__")
-        self._store.backend.ensure_schema(side_schema, branch)
-        return self._at.state(
-            self._store.commit(
-                lambda: branches.clone(self._store, identifier, side_schema, properties or {}),
-                "clone",
-                **_facts(identifier, branch),
+        backend = self._store.backend
+        backend.ensure_schema(side_schema, branch)
+
+        def cloned(folder: str | None) -> TableState:
+            return self._at.state(
+                self._store.commit(
+                    lambda: branches.clone(
+                        self._store, identifier, side_schema, properties or {}, folder
+                    ),
+                    "clone",
+                    **_facts(identifier, branch),
+                )
             )
-        )
+
+        if self._shares_folders:
+            try:
+                return cloned(None)
+            except CannotShare:
+                self._shares_folders = False
+        root = backend.folder(side_schema) or f"{self._at.warehouse()}/{side_schema}"
+        try:
+            return cloned(f"{root}/{identifier[1]}-{uuid.uuid4().hex[:8]}")
+        except CannotShare as error:
+            raise CatalogError(
+                f"{'.'.join(identifier)} cannot be cloned, because the catalog does not let two "
+                f"tables share files: {error.reason}. Nothing of it was built. A change of its "
+                "columns or layout is built on a clone, and so is its compaction. On Apache "
+                "Polaris, let tables lie outside of their schema's folder "
+                "(`polaris.config.allow.unstructured.table.location` of the catalog), or build "
+                "the model under a new name (alias)."
+            ) from error
+
+    def folder(self, schema: str, branch: str) -> str:
+        """Return the folder of an audit branch's new tables.
+
+        Some servers refuse a table whose folder is not in that of its schema, so that it is the
+        side schema's where a server has such folders. The published table keeps it.
+
+        Args:
+            schema: The schema that readers use.
+            branch: The audit branch.
+        """
+        backend = self._store.backend
+        side = names.side_schema(schema, branch)
+        found = None if backend.takes_files else backend.folder(side)
+        return found or f"{self._at.warehouse()}/{schema}"
 
     def copy(self, source: Identifier, target: Identifier, location: str) -> TableState:
         """Create a new table that starts with the rows of another table, without copying files.

@@ -11,7 +11,15 @@ from typing import Any
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import views
-from sparkwap.catalog.branches import GUARDS, HELPER_PREFIX, clone_base, empty_base, is_clone
+from sparkwap.catalog.branches import (
+    BASE_TABLE,
+    GUARDS,
+    HELPER_PREFIX,
+    clone_base,
+    cloned_identity,
+    empty_base,
+    is_clone,
+)
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.content_equality import follows_compaction, has_grown_from, same_rows
 from sparkwap.catalog.difference import difference
@@ -119,8 +127,9 @@ class Publisher:
         live = require_table(identifier, self.rows.get(identifier))
         present = self.load(live.location)
         base_location, base_snapshot = clone_base(document)
-        if md.identity(present) != md.identity(document):
-            expected = f"table {md.identity(document)}"
+        identity = cloned_identity(md.properties_of(document), md.identity(document))
+        if md.identity(present) != identity:
+            expected = f"table {identity}"
             raise Differs(identifier, "table", expected, f"table {md.identity(present)}", "table")
         head = md.main_of(document)
         if head is None or not follows_compaction(present, base_snapshot, document, head):
@@ -269,6 +278,9 @@ def merge_clone(
         "properties": merge_properties(clone, live, base, branch),
         "last-updated-ms": max(clone["last-updated-ms"], live["last-updated-ms"]),
     }
+    if BASE_TABLE in md.properties_of(clone):
+        # Identity and folder are the clone's own.
+        merged |= {key: live[key] for key in ("table-uuid", "location")}
     merged.pop("current-snapshot-id", None)
     if main is not None:
         merged["current-snapshot-id"] = main

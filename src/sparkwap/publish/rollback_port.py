@@ -11,13 +11,14 @@ from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.backend import sequential
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import current_version
+from sparkwap.catalog.former import is_former
 from sparkwap.catalog.model import (
     Identifier,
     Mismatch,
     PublishedEntry,
 )
 from sparkwap.catalog.planning import Differs, MovePlan
-from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
+from sparkwap.catalog.pointers import CannotShare, Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.core.checkpoints import (
     SEQUENTIAL_CHANGED,
     SEQUENTIAL_FREED,
@@ -42,6 +43,7 @@ class RollbackPort:
         self._journal = journal
         self._force = journal.action == "forced rollback"
         self.reasons: dict[Identifier, Mismatch] = {}
+        self._refused: set[Identifier] = set()
 
     def position(self, move: jn.Move) -> jn.Position:
         """Return the position of a table or view; ``after`` is its state before the publish."""
@@ -51,6 +53,8 @@ class RollbackPort:
         live = rows.get(move.identifier)
         if self._is_undone(move.entry, live):
             return "after"
+        if move.identifier in self._refused:
+            return "moved"
         if live is None and move.entry.how == "replace":
             named = self._backend.refusal_of_name(move.identifier)
             if named is None:
@@ -76,6 +80,8 @@ class RollbackPort:
                     self._former(move.entry)
                     reached_table(SEQUENTIAL_MOVED, self._journal, move.identifier)
         except (Differs, Conflict, Unanswered) as problem:
+            if isinstance(problem, Differs):
+                self.reasons[problem.mismatch.identifier] = problem.mismatch
             raise jn.Moved(str(problem)) from problem
 
     def back(self, move: jn.Move) -> None:
@@ -99,7 +105,7 @@ class RollbackPort:
         if entry.how == "view" and live.kind == "view":
             texts = [current_version(one)["representations"] for one in (document, base)]
             return bool(texts[0] == texts[1])
-        if md.identity(document) != md.identity(base):
+        if not is_former(document, base, entry.base_metadata_location):
             return False
         if entry.how == "replace":
             return not self._force or md.main_of(document) == md.main_of(base)
@@ -135,16 +141,42 @@ class RollbackPort:
         rows = self._find(entry)
         if entry.identifier not in rows and entry.how == "replace":
             base = Pointer(entry.identifier, "table", str(entry.base_metadata_location))
-            self._backend.register(base)
+            # An attempt that died may have staged it.
+            staged = self._backend.stage(base)
+            if staged is None:
+                self._backend.register(base)
+            else:
+                self._backend.unstage(staged, entry.identifier)
             return
         plan = self._plan(entry, rows)
         for swap in plan.swaps:
             before, after = swap.before, swap.after
-            if before is not None and after is not None and not before.kind == after.kind == "view":
-                self._backend.apply([PointerUpdate(before, None)], documents={})
-                reached_table(SEQUENTIAL_FREED, self._journal, entry.identifier)
-                before = None
-            self._backend.apply([PointerUpdate(before, after)], documents=plan.writes)
+            if before is not None and after is not None and not self._fits(before, after):
+                self._replace(before, after, plan.writes)
+            else:
+                self._backend.apply([PointerUpdate(before, after)], documents=plan.writes)
+
+    def _fits(self, before: Pointer, after: Pointer) -> bool:
+        """Return whether the catalog can put one object in the place of another in one step."""
+        return before.kind == after.kind and (after.kind == "view" or self._backend.takes_files)
+
+    def _replace(self, before: Pointer, after: Pointer, writes: Mapping[str, md.Document]) -> None:
+        """Drop a table or view and put a former one in its place."""
+        # A server may not take the former table: then nothing is dropped.
+        plain = after.kind == "table" and after.location not in writes
+        try:
+            staged = self._backend.stage(after) if plain else None
+        except CannotShare as refusal:
+            self._refused.add(after.identifier)
+            raise Differs(
+                after.identifier, "former table", "a catalog that takes it", refusal.reason
+            ) from refusal
+        self._backend.apply([PointerUpdate(before, None)], documents={})
+        reached_table(SEQUENTIAL_FREED, self._journal, after.identifier)
+        if staged is not None:
+            self._backend.unstage(staged, after.identifier)
+        else:
+            self._backend.apply([PointerUpdate(None, after)], documents=writes)
 
     def _find(self, entry: PublishedEntry) -> Mapping[Identifier, Pointer]:
         return self._backend.find({entry.identifier})

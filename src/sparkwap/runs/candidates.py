@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from sparkwap.catalog import Candidate, Identifier, Kind, TableState, lease
+from sparkwap.catalog.branches import cloned_identity
 from sparkwap.catalog.pointers import require_side_schema
 from sparkwap.core import checkpoints, names
 from sparkwap.core.errors import SparkwapError
@@ -265,10 +266,8 @@ class Candidates:
 
     def location(self, identifier: Identifier) -> str:
         """Return a new folder for a table, so that a discard can delete the whole folder."""
-        schema, name = identifier
-        return (
-            f"{self.lake.warehouse}/{schema}/{name}-{names.short_run_id(self._invocation.run_id)}"
-        )
+        folder = self.lake.branches.folder(identifier[0], self.branch)
+        return f"{folder}/{identifier[1]}-{names.short_run_id(self._invocation.run_id)}"
 
     def turn(self, identifier: Identifier) -> threading.Lock:
         """Return the lock of a name, for what reads a candidate and then changes it."""
@@ -310,7 +309,7 @@ class Candidates:
     ) -> Candidate:
         side = names.side_schema(identifier[0], self.branch)
         beside = self.lake.state((side, identifier[1]))
-        if beside is not None and beside.uuid != current.uuid:
+        if beside is not None and cloned_identity(beside.properties, beside.uuid) != current.uuid:
             # An earlier run left it before the live table was created; the build replaces it.
             return self._beside(identifier, current)
         self._invocation.reached(checkpoints.NODE_PLACING, identifier)

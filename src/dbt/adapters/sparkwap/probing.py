@@ -17,8 +17,9 @@ from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from dbt.adapters.sparkwap.sessions import base_settings, short_error
 from sparkwap.catalog import LedgerRows
 from sparkwap.catalog.backend import sequential
+from sparkwap.catalog.pointers import CannotShare
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.names import LEDGER_SCHEMA
+from sparkwap.core.names import LEDGER_SCHEMA, side_schema
 from sparkwap.gate.doctor import Atomicity, LakeFacts
 from sparkwap.gate.isolation_check import DAYS, IsolationCheck, problem, refusal
 from sparkwap.publish.lake import Lake
@@ -185,7 +186,8 @@ def _look_at_gate(
         if head is not None:
             summary = lake.snapshot_summary(probe.table, head.snapshot_id)
             seen[0] = replace(seen[0], stamped=summary.get("wap_run") == settings[RUN_ID])
-        # While the probe's table is there: Connect has to see it.
+        # While the probe's table is there: it is cloned, and Connect has to see it.
+        seen[0] = replace(seen[0], clones=_clone_refusal(lake, probe))
         seen[0] = _look_at_connect(connections, probe, settings, seen[0])
 
     try:
@@ -194,6 +196,25 @@ def _look_at_gate(
     except Exception as error:
         return replace(seen[0], probe_error=_words(error))
     return replace(seen[0], probe=found)
+
+
+def _clone_refusal(lake: Lake, probe: IsolationCheck) -> str | None:
+    """Return why the catalog refuses a clone of the probe's table; None if it could not be tried.
+
+    A catalog to which sparkwap writes metadata files itself takes any.
+    """
+    if lake.store.backend.takes_files:
+        return None
+    side = side_schema(LEDGER_SCHEMA, probe.branch)
+    try:
+        lake.branches.clone(probe.table, side)
+        return ""
+    except CatalogError as error:
+        refusal = error.__cause__
+        return refusal.reason if isinstance(refusal, CannotShare) else None
+    finally:
+        with suppress(CatalogError):
+            lake.drop_schema(side, purge=True)
 
 
 def _look_at_connect(
