@@ -270,7 +270,7 @@ class Store:
             self._done_with(staged)
             self.delete(staged.obsolete)
             if staged.then is not None:
-                staged.then()
+                self._then(staged.then)
             at("cleaned")
             return staged.result
 
@@ -282,6 +282,16 @@ class Store:
                 f"Other writers were faster {tries} times in a row; last: {error.__cause__}. "
                 f"{extent} Run the same command again."
             ) from error.__cause__
+
+    def _then(self, then: Callable[[], None]) -> None:
+        try:
+            then()
+        except CatalogError as error:
+            # The error may say that nothing was changed, which is true of the ledger only.
+            raise CommitUnknown(
+                f"The commit was made, but its rows could not be written to the ledger: {error} "
+                "`dbt run-operation wap_status` shows the state."
+            ) from error
 
     def _give_up(self, staged: Staged[Any], progress: _Progress) -> None:
         """Delete the files of a commit, unless a change was made that refers to some of them.
