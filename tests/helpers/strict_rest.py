@@ -172,7 +172,7 @@ class StrictServer:
             self._check_commit((unquote(found[1]), unquote(found[3])), found[2], body)
         elif method == "DELETE" and (found := _NAMESPACE.fullmatch(path)):
             name = unquote(found[1])
-            if any(schema == name for schema, _ in self._deleted):
+            if any(place[0] == name for place, _ in self._deleted):
                 raise Refused(
                     409, "NamespaceNotEmptyException", f"Namespace with {name} is not empty."
                 )
