@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import Catalog
 
-from helpers.project import Project
+from helpers.project import Outcome, Project
 
 _FILES = {
     "models/orders.sql": """
@@ -54,6 +55,8 @@ def tell(
     *,
     how: str,
     views: bool = True,
+    change: Callable[[Project], Outcome] = lambda project: project.dbt("build", v=100),
+    drops_schemas: bool = True,
 ) -> None:
     """Build, reject, hold and audit, change columns, roll back and discard; check each by a reader.
 
@@ -64,6 +67,8 @@ def tell(
         reader: The catalog, by PyIceberg.
         how: How the summary calls a publish, such as ``one transaction``.
         views: Whether the catalog has views.
+        change: Builds with ``v`` 100, which adds a column.
+        drops_schemas: Whether the catalog drops a schema whose tables have been dropped.
     """
     files = {**_FILES, **(_VIEW if views else {})}
     project = Project(folder, schema, output, {"v": 1}).write(files)
@@ -90,14 +95,18 @@ def tell(
     project.dbt("test", v=10).succeeded()
     assert seen() == (["id", "amount"], 60, 3)
     # A schema change goes by a clone.
-    changed = project.dbt("build", v=100).succeeded()
+    changed = change(project).succeeded()
     assert seen() == (["id", "amount", "extra"], 600, 3)
     project.operation("wap_rollback", run=changed.run_id).succeeded()
     assert seen() == (["id", "amount"], 60, 3)
+    assert not views or reader.view_exists((schema, "newest"))
     # The rejected candidate waits on its branch; without it no side schema is left.
     for branch in open_branches(project):
         project.operation("wap_discard", branch=branch).succeeded()
-    assert not [name for (name,) in reader.list_namespaces() if "__wap_" in name]
+    assert open_branches(project) == []
+    assert seen() == (["id", "amount"], 60, 3)
+    left = [name for (name,) in reader.list_namespaces() if "__wap_" in name]
+    assert not drops_schemas or not left
 
 
 def open_branches(project: Project) -> list[str]:

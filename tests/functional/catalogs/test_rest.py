@@ -42,7 +42,6 @@ def test_the_gate_on_a_rest_catalog(
     reader = load_catalog("lake", **rest[0].properties)
     output = profile(rest, together)
     tell(tmp_path, f"shop_{together}", output, reader, how="a sequential publish")
-    assert reader.view_exists((f"shop_{together}", "newest"))
 
 
 def profile(rest: tuple[RestServer, server.Endpoint], together: str = "true") -> dict[str, Any]:
