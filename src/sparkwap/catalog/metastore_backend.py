@@ -8,10 +8,8 @@ as on REST catalogs.
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
@@ -25,6 +23,7 @@ from sparkwap.catalog.pointers import (
     PointerUpdate,
     require_side_schema,
 )
+from sparkwap.catalog.threads import Threads
 from sparkwap.core.checkpoints import SCHEMA_CREATED, SCHEMA_CREATING, checkpoint
 from sparkwap.core.errors import CatalogError, ConfigError
 
@@ -34,12 +33,8 @@ if TYPE_CHECKING:
     from sparkwap.catalog.leases import Guard
     from sparkwap.core.checkpoints import Part
 
-T = TypeVar("T")
-R = TypeVar("R")
-
 _SIDE_OF = "wap.branch"
 _NONE: Mapping[Identifier, Pointer | None] = {}
-_THREADS = 8
 _NAME = re.compile(r"[a-z0-9_]+")
 
 
@@ -62,15 +57,11 @@ class MetastoreBackend:
         self.metastore = metastore
         self.keeps_views = metastore.has_views
         self._files = WarehouseFiles(self.properties)
-        self._lock = threading.Lock()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = Threads("sparkwap-rows")
 
     def close(self) -> None:
         """Close connections and threads."""
-        with self._lock:
-            threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown()
+        self._threads.close()
         self.metastore.close()
 
     # Reading
@@ -90,7 +81,7 @@ class MetastoreBackend:
 
     def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
         """Return the rows of the tables and views that exist, with one request each."""
-        rows = self._map(self.get, set(identifiers))
+        rows = self._threads.map(self.get, set(identifiers))
         return {row.identifier: row for row in rows if row is not None}
 
     def members(self, schema: str) -> list[Pointer]:
@@ -103,7 +94,7 @@ class MetastoreBackend:
 
     def all(self) -> list[Pointer]:
         """Return all rows of the catalog."""
-        found = self._map(self._readable, sorted(self.metastore.schemas().items()))
+        found = self._threads.map(self._readable, sorted(self.metastore.schemas().items()))
         return [row for rows in found for row in rows]
 
     def _readable(self, schema: tuple[str, Mapping[str, str]]) -> list[Pointer]:
@@ -341,13 +332,3 @@ class MetastoreBackend:
 
     def _read(self, location: str) -> md.Document:
         return md.parse(self._files.read(location))
-
-    def _map(self, function: Callable[[T], R], values: Iterable[T]) -> list[R]:
-        listed = list(values)
-        if len(listed) < 2:
-            return [function(value) for value in listed]
-        with self._lock:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparkwap-rows")
-            threads = self._threads
-        return list(threads.map(function, listed))

@@ -94,12 +94,12 @@ class RestBackend(RestClient):
 
     def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
         """Return the rows of the tables and views that exist, with one or two requests each."""
-        rows = self._map(self.get, set(identifiers))
+        rows = self._threads.map(self.get, set(identifiers))
         return {row.identifier: row for row in rows if row is not None}
 
     def members(self, schema: str) -> list[Pointer]:
         """Return the rows of one schema."""
-        found = self._map(
+        found = self._threads.map(
             lambda item: (
                 self._view((schema, item[0]))
                 if item[1] == "view"
@@ -135,7 +135,7 @@ class RestBackend(RestClient):
         """Return side schema -> audit branch."""
         # Only these names can be side schemas; each needs a request.
         named = sorted(schema for schema in self.schemas() if "__" in schema)
-        found = dict(zip(named, self._map(self._schema_properties, named), strict=True))
+        found = dict(zip(named, self._threads.map(self._schema_properties, named), strict=True))
         with self._lock:
             self._emptied = {schema for schema in named if _EMPTIED in found[schema]}
         return {

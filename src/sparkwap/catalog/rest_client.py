@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkwap.catalog.pointers import (
@@ -13,6 +12,7 @@ from sparkwap.catalog.pointers import (
     Conflict,
     Unanswered,
 )
+from sparkwap.catalog.threads import Threads
 from sparkwap.core.errors import CatalogError
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_THREADS = 8
 # Seconds to connect, and to wait for an answer: a commit of many tables may take long.
 _TIMEOUT = (10, 300)
 # The server has not carried out the request, and says so: any request may be sent again.
@@ -53,14 +52,11 @@ class RestClient:
             key: str(value) for key, value in self._catalog.properties.items()
         }
         self._lock = threading.Lock()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = Threads("sparkwap-rest")
 
     def close(self) -> None:
         """Close connections and threads."""
-        with self._lock:
-            threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown()
+        self._threads.close()
         self._catalog._session.close()
 
     def _pages(self, path: str, key: str) -> list[Any]:
@@ -144,16 +140,6 @@ class RestClient:
             # By the protocol, the state is then unknown.
             raise Unanswered(f"{names}: {answer.status_code} {_said(answer)}", lost=True)
         self._must(answer)
-
-    def _map(self, function: Callable[[T], R], values: Iterable[T]) -> list[R]:
-        listed = list(values)
-        if len(listed) < 2:
-            return [function(value) for value in listed]
-        with self._lock:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparkwap-rest")
-            threads = self._threads
-        return list(threads.map(function, listed))
 
 
 def _pause(answer: Response, attempt: int) -> float:

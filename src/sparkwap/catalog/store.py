@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +19,7 @@ from sparkwap.catalog.files import WarehouseFiles
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Conflict, Fate, Pointer, PointerUpdate, Unanswered
 from sparkwap.catalog.refusals import CommitUnknown
+from sparkwap.catalog.threads import Threads
 from sparkwap.core.checkpoints import COMMIT_STEPS, Operation, Part, checkpoint
 from sparkwap.core.errors import CatalogError, MetadataFileMissing
 from sparkwap.core.retry import retrying, rule_of
@@ -28,7 +28,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _CACHED_DOCUMENTS = 1000
-_THREADS = 8
 _TRIES = 8
 _FIRST_WAIT_SECONDS = 0.02
 _PARTLY = (
@@ -98,14 +97,11 @@ class Store:
         )
         self._documents: OrderedDict[str, md.Document] = OrderedDict()
         self._lock = threading.Lock()
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = Threads("sparkwap-lake")
 
     def close(self) -> None:
         """Close connections and threads."""
-        with self._lock:
-            threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown()
+        self._threads.close()
         self.backend.close()
 
     def load(self, location: str) -> md.Document:
@@ -157,16 +153,7 @@ class Store:
 
     def map(self, function: Callable[[T], R], values: Iterable[T]) -> list[R]:
         """Return ``function`` of each value, in order; runs in several threads."""
-        listed = list(values)
-        if len(listed) < 2:
-            return [function(value) for value in listed]
-        with self._lock:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparkwap-lake")
-        tasks = [self._threads.submit(function, value) for value in listed]
-        # Wait for all before an error is raised: a cleanup must not race with tasks that write.
-        wait(tasks)
-        return [task.result() for task in tasks]
+        return self._threads.map(function, values)
 
     def write(self, documents: Mapping[str, md.Document]) -> list[str]:
         """Write metadata files, all or none.
