@@ -76,7 +76,15 @@ class SqlMetastore:
             self._change(row, after)
             return
         self._change(None, after)
-        self._change(row, None)
+        # Each process looks before it drops, and takes back what it cannot complete.
+        if self.rows.get(row.identifier) is None:
+            return
+        try:
+            self._change(row, None)
+        except Conflict:
+            if self.rows.get(row.identifier) is not None and self.rows.get(name) == after:
+                self._change(after, None)
+            raise
 
     def drop(self, entry: Entry) -> None:
         self._change(entry.pointer, None)

@@ -93,7 +93,7 @@ class CatalogBackend(Protocol):
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = ...,
         guard: Guard | None = None,
-        made: Callable[[], None] = ...,
+        made: Callable[[PointerUpdate], None] = ...,
     ) -> None:
         """Make the changes: all or none if the catalog is ``atomic``, else one after the other.
 
@@ -106,7 +106,8 @@ class CatalogBackend(Protocol):
             drop_if_empty: Schemas to drop if they have no member after the changes.
             drop_schemas: Schemas to drop; all their members must be among the changes.
             at: Called at each part of the changes.
-            guard: Called before the changes; checks the leases, and raises to stop.
+            guard: Called before the changes, or before each one; checks the leases, and raises to
+                stop.
             made: Called after each change, if the catalog is not ``atomic``.
 
         Raises:

@@ -239,6 +239,9 @@ class GlueMetastore:
         self._create(after, {**kept_of(table), "Name": name[1]})
         try:
             if not self._drop(entry):
+                # Another process has dropped it, because it has seen both names.
+                if self._table(name) is not None:
+                    return
                 raise Conflict(None, f"{_name(before.identifier)} is gone")
         except (CatalogError, Conflict) as error:
             self._undo_create(before, after, error)
@@ -384,7 +387,7 @@ class GlueMetastore:
     def _undo_create(self, before: Pointer, after: Pointer, error: Exception) -> None:
         try:
             found = self.entry(after.identifier)
-            if found is not None:
+            if found is not None and self._table(before.identifier) is not None:
                 self._drop(Entry(after, found.token))
         except (CatalogError, Conflict, Unanswered) as undone:
             raise CatalogError(

@@ -35,6 +35,7 @@ try:
     from sparkwap.catalog import hive_entries as entries
     from sparkwap.catalog.hive_client import (
         BROKEN,
+        FAILED,
         Client,
         Connections,
         Hive4Catalog,
@@ -226,8 +227,14 @@ class HiveMetastore:
         """
 
         def drop(client: Client, table: Table | None) -> None:
-            if table is not None:
+            if table is None:
+                return
+            try:
                 _drop(client, entry.pointer.identifier)
+            except MetaException:
+                (found,) = self._looked_up(client, entry.pointer.identifier)
+                if found is not None:
+                    raise
 
         self._hold(entry, drop)
 
@@ -310,13 +317,24 @@ class HiveMetastore:
 
     def _create(self, table: Table) -> None:
         name = ".".join(entries.identifier_of(table))
+
+        def create(client: Client) -> None:
+            try:
+                client.create_table(table)
+            except (AlreadyExistsException, MetaException) as error:
+                # After an error of its database, Hive tries again: the first try may have been
+                # made.
+                (found,) = self._looked_up(client, entries.identifier_of(table))
+                if _location(found) == _location(table):
+                    return
+                if found is not None:
+                    raise Conflict(None, f"{name} exists") from error
+                raise
+
         try:
-            self._change(name, lambda client: client.create_table(table))
+            self._change(name, create)
         except AlreadyExistsException as error:
-            # After an error of its database, Hive tries again: the first try may have been made.
-            found = self.entry(entries.identifier_of(table))
-            if found is None or found.pointer.location != _location(table):
-                raise Conflict(None, f"{name} exists") from error
+            raise Conflict(None, f"{name} exists") from error
         except (InvalidObjectException, *_NO_SCHEMA) as error:
             if self.schema_properties(table.dbName) is None:
                 raise Conflict(None, f"the schema {table.dbName} does not exist") from error
@@ -382,14 +400,22 @@ class HiveMetastore:
             raise _gone(entry) from error
         except (InvalidOperationException, MetaException) as error:
             # After an error of its database, Hive tries again: the first try may have been made.
-            if _location(_get(client, entries.identifier_of(table))) == _location(table):
+            after, now = self._looked_up(client, entries.identifier_of(table), identifier)
+            if _location(after) == _location(table):
                 return
-            now = _get(client, identifier)
             if now is None or entries.pointer_of(now) != entry.pointer:
                 raise Conflict(None, f"{name} changed meanwhile") from error
             if "already exists" in said(error) or "doesn't exist" in said(error):
                 raise Conflict(None, f"{name}: {said(error)}") from error
             raise self._refused_change(error, name) from error
+
+    def _looked_up(self, client: Client, *identifiers: Identifier) -> list[Table | None]:
+        """Return the entries after a change of which it is not clear whether it was made."""
+        try:
+            return [_get(client, identifier) for identifier in identifiers]
+        except FAILED as error:
+            names = ", ".join(map(".".join, identifiers))
+            raise Unanswered(f"{names}: {said(error)}", lost=True) from error
 
     def _refused_change(self, error: BaseException, name: str) -> CatalogError:
         if "incompatible" in said(error):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.files import WarehouseFiles, plain_location
+from sparkwap.catalog.files import WarehouseFiles
 from sparkwap.catalog.metastore import Entry, Metastore
 from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.pointers import (
@@ -94,24 +94,8 @@ class MetastoreBackend:
 
     def all(self) -> list[Pointer]:
         """Return all rows of the catalog."""
-        found = self._threads.map(self._readable, sorted(self.metastore.schemas().items()))
+        found = self._threads.map(self.members, sorted(self.schemas()))
         return [row for rows in found for row in rows]
-
-    def _readable(self, schema: tuple[str, Mapping[str, str]]) -> list[Pointer]:
-        """Return the rows of a schema; none of one of others that may not be read.
-
-        A metastore also has the databases of others. Their tables have no files of this lake if
-        they are outside of its warehouse.
-        """
-        name, properties = schema
-        try:
-            return self.members(name)
-        except CatalogError:
-            own = plain_location(self.properties["warehouse"])
-            location = properties.get("location")
-            if location is None or f"{plain_location(location)}/".startswith(f"{own}/"):
-                raise
-            return []
 
     def others(self) -> list[Pointer]:
         """Return no rows: a metastore has one catalog."""
@@ -173,7 +157,7 @@ class MetastoreBackend:
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = lambda part: None,
         guard: Guard | None = None,
-        made: Callable[[], None] = lambda: None,
+        made: Callable[[PointerUpdate], None] = lambda swap: None,
     ) -> None:
         """Make the changes one after the other.
 
@@ -187,7 +171,7 @@ class MetastoreBackend:
             drop_if_empty: Schemas to drop if they have no member after the changes.
             drop_schemas: Schemas to drop; all their members must be among the changes.
             at: Called at each part of the changes.
-            guard: Called before the changes; raises to stop.
+            guard: Called before each change; raises to stop.
             made: Called after each change.
 
         Raises:
@@ -199,18 +183,19 @@ class MetastoreBackend:
         for identifier, row in requires.items():
             if found.get(identifier) != row:
                 raise Conflict(None, f"{'.'.join(identifier)} changed meanwhile")
-        if guard is not None:
-            guard(None)
+        check = guard or (lambda connection: None)
+        check(None)
         for location, document in documents.items():
             self._files.write(location, md.dump(document))
         for swap in swaps:
             if swap.after is not None:
-                self._put(swap, swap.after, documents.get(swap.after.location))
-                made()
+                check(None)
+                self._put(swap, swap.after, documents.get(swap.after.location), made)
         for swap in swaps:
             if swap.after is None and swap.before is not None:
-                self._drop(swap, swap.before)
-                made()
+                check(None)
+                self.metastore.drop(self._entry(swap, swap.before))
+                made(swap)
         for schema in sorted({*drop_if_empty, *drop_schemas}):
             if not self.metastore.drop_schema(schema) and schema in drop_schemas:
                 raise Conflict(None, f"schema {schema} got a new member meanwhile")
@@ -282,27 +267,33 @@ class MetastoreBackend:
 
     # Inner parts
 
-    def _put(self, swap: PointerUpdate, after: Pointer, given: md.Document | None) -> None:
+    def _put(
+        self,
+        swap: PointerUpdate,
+        after: Pointer,
+        given: md.Document | None,
+        made: Callable[[PointerUpdate], None],
+    ) -> None:
         before, document = swap.before, given or self._read(after.location)
         if before is None:
             self.metastore.create(after, document)
+            made(swap)
             return
         entry = self._entry(swap, before)
         if before.identifier != after.identifier:
             self.rename(before.identifier, after.identifier, before.kind)
+            made(swap)
             moved = Pointer(after.identifier, before.kind, before.location)
             if moved == after:
                 return
             entry = self._entry(swap, moved)
         if before.kind != after.kind:
             self.metastore.drop(entry)
+            made(swap)
             self.metastore.create(after, document)
         else:
             self.metastore.swap(entry, after.location, document)
-
-    def _drop(self, swap: PointerUpdate, row: Pointer) -> None:
-        if self.metastore.entry(row.identifier) is not None:
-            self.metastore.drop(self._entry(swap, row))
+        made(swap)
 
     def _entry(self, swap: PointerUpdate | None, row: Pointer) -> Entry:
         """Return the entry of a row.

@@ -240,7 +240,10 @@ def _undo(
 ) -> JournalOutcome:
     # Include tables at ``before``: a move may be half done.
     for move in reversed(journal.moves):
-        if positions[move.identifier] in ("before", "after"):
+        position = positions[move.identifier]
+        # Of a replaced table, the former one was dropped first: its name may be free.
+        dropped = position == "moved" and move.entry.how == "replace"
+        if position in ("before", "after") or dropped:
             port.back(move)
     blocked = tuple(name for name, position in positions.items() if position == "moved")
     stayed = tuple(name for name, position in positions.items() if position == "passed")

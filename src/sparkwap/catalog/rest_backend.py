@@ -194,7 +194,7 @@ class RestBackend(RestClient):
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = lambda part: None,
         guard: Guard | None = None,
-        made: Callable[[], None] = lambda: None,
+        made: Callable[[PointerUpdate], None] = lambda swap: None,
     ) -> None:
         """Make the changes one after the other; metadata changes together if the server can.
 
@@ -210,17 +210,21 @@ class RestBackend(RestClient):
         others = [swap for swap in swaps if not swap.change]
         at("begun")
         self._require(requires)
-        if guard is not None:
-            guard(None)
-        self.evolve(changes, lambda _: made())
+        check = guard or (lambda connection: None)
+        check(None)
+        named = {swap.before.identifier: swap for swap in swaps if swap.before}
+        self.evolve(changes, lambda identifier: made(named[identifier]))
         for swap in others:
             if swap.after is not None:
-                self._put(swap.before, swap.after, documents)
-                made()
+                check(None)
+                self._put(swap, swap.after, documents, made)
+                made(swap)
         for swap in others:
             if swap.after is None and swap.before is not None:
-                self._drop(swap.before)
-                made()
+                check(None)
+                if not self._drop(swap.before):
+                    raise Conflict(swap, f"{'.'.join(swap.before.identifier)} is gone")
+                made(swap)
         for schema in sorted({*drop_if_empty, *drop_schemas}):
             self._drop_schema(schema, must=schema in drop_schemas)
         if drop_if_empty or drop_schemas:
@@ -376,8 +380,13 @@ class RestBackend(RestClient):
     # Inner parts
 
     def _put(
-        self, before: Pointer | None, after: Pointer, documents: Mapping[str, md.Document]
+        self,
+        swap: PointerUpdate,
+        after: Pointer,
+        documents: Mapping[str, md.Document],
+        made: Callable[[PointerUpdate], None],
     ) -> None:
+        before = swap.before
         document = documents.get(after.location)
         if before is not None and before.identifier != after.identifier:
             if before.location != after.location:
@@ -394,6 +403,7 @@ class RestBackend(RestClient):
             self._files.write(after.location, md.dump(document))
         if before is not None:
             self._drop(before)
+            made(swap)
         if document is None:
             self.register(after)
             return
@@ -426,7 +436,8 @@ class RestBackend(RestClient):
             answer = self._send("POST", f"namespaces/{schema}/views", json=body)
         self._committed(answer, ".".join(after.identifier))
 
-    def _drop(self, row: Pointer) -> None:
+    def _drop(self, row: Pointer) -> bool:
+        """Drop a table or view without its files; returns False if it is gone."""
         schema, name = map(_part, row.identifier)
         answer = self._send(
             "DELETE",
@@ -435,8 +446,10 @@ class RestBackend(RestClient):
             # Lakekeeper's default deletes the folder of a table, and of a view.
             params={"purgeRequested": "false"},
         )
-        if answer.status_code != 404:
-            self._committed(answer, ".".join(row.identifier))
+        if answer.status_code == 404:
+            return False
+        self._committed(answer, ".".join(row.identifier))
+        return True
 
     def _drop_schema(self, schema: str, *, must: bool) -> None:
         if not must and self.kinds(schema):

@@ -165,7 +165,7 @@ class SqlBackend(SqlDatabase):
         drop_schemas: Collection[str] = (),
         at: Callable[[Part], None] = lambda part: None,
         guard: Callable[[Connection], None] | None = None,
-        made: Callable[[], None] = lambda: None,
+        made: Callable[[PointerUpdate], None] = lambda swap: None,
     ) -> None:
         """Make all changes in one transaction, or none.
 

@@ -21,7 +21,7 @@ from sparkwap.catalog.pointers import Conflict, Fate, Pointer, PointerUpdate, Un
 from sparkwap.catalog.refusals import CommitUnknown
 from sparkwap.catalog.threads import Threads
 from sparkwap.core.checkpoints import COMMIT_STEPS, Operation, Part, checkpoint
-from sparkwap.core.errors import CatalogError, MetadataFileMissing
+from sparkwap.core.errors import CatalogError, MetadataFileMissing, SparkwapError
 from sparkwap.core.retry import retrying, rule_of
 
 T = TypeVar("T")
@@ -54,7 +54,10 @@ class Staged(Generic[R]):
         requires: The required rows of names that the transaction does not change.
         obsolete: Files that are no longer needed after the commit.
         guard: Called in the transaction, if there is one; raises to stop it.
-        then: Called after the commit, on catalogs that are not atomic.
+        first: On catalogs that are not atomic, called before the changes, with the notes of former
+            attempts of this commit, to which it adds its own.
+        made: On catalogs that are not atomic, called after each row change.
+        then: On catalogs that are not atomic, called after the commit.
     """
 
     result: R
@@ -65,17 +68,31 @@ class Staged(Generic[R]):
     requires: Mapping[Identifier, Pointer | None] = field(default_factory=dict)
     obsolete: Sequence[str] = ()
     guard: Callable[[Connection | None], None] | None = None
+    first: Callable[[set[str]], None] | None = None
+    made: Callable[[PointerUpdate], None] | None = None
     then: Callable[[], None] | None = None
 
 
 class _Progress:
-    """Whether a commit on a catalog that is not atomic has made a change."""
+    """Whether a commit on a catalog that is not atomic has made a change.
+
+    Attributes:
+        attempt: Whether the present attempt has.
+        any: Whether any attempt has.
+        told: Called with each change.
+    """
 
     def __init__(self) -> None:
-        self.changed = False
+        self.attempt = self.any = False
+        self.told: Callable[[PointerUpdate], None] | None = None
 
-    def made(self) -> None:
-        self.changed = True
+    def begin(self, told: Callable[[PointerUpdate], None] | None) -> None:
+        self.attempt, self.told = False, told
+
+    def made(self, swap: PointerUpdate) -> None:
+        self.attempt = self.any = True
+        if self.told is not None:
+            self.told(swap)
 
 
 class Store:
@@ -226,6 +243,7 @@ class Store:
             CommitUnknown: It is unknown whether the database has committed.
         """
         steps = COMMIT_STEPS[operation]
+        progress, notes = _Progress(), set[str]()
 
         def at(part: Part) -> None:
             checkpoint(steps[part], **facts)
@@ -239,9 +257,14 @@ class Store:
                 if rule_of(error) not in ("retry", "look"):
                     raise
                 raise _Again from error
-            progress = _Progress()
+            except SparkwapError as error:
+                _require_whole(progress, error)
+                raise
+            progress.begin(staged.made)
             try:
                 at("files_written")
+                if staged.first is not None:
+                    staged.first(notes)
                 self._apply(staged, at, progress)
             except Conflict as conflict:
                 self._give_up(staged, progress)
@@ -285,7 +308,7 @@ class Store:
 
         The remaining files are orphans, which maintenance removes.
         """
-        if progress.changed:
+        if progress.attempt:
             self._done_with(staged)
         else:
             self.delete(staged.files)
@@ -301,13 +324,9 @@ class Store:
                 self.delete(staged.files)
             return
         # A request that was interrupted may still be executed.
-        if not isinstance(error, CatalogError):
-            return
-        self._give_up(staged, progress)
-        if progress.changed:
-            raise CommitUnknown(
-                f"A part of a commit was made, and then it failed: {error} {_PARTLY}"
-            ) from error
+        if isinstance(error, SparkwapError):
+            self._give_up(staged, progress)
+            _require_whole(progress, error)
 
     def _apply(self, staged: Staged[Any], at: Callable[[Part], None], progress: _Progress) -> None:
         if staged.swaps or staged.drop_if_empty or staged.drop_schemas:
@@ -342,11 +361,15 @@ class Store:
         """
         fate = self._fate(staged)
         if fate == "made":
+            if not self.backend.atomic:
+                # The request that failed was not the last one.
+                schemas = {*staged.drop_if_empty, *staged.drop_schemas}
+                self.backend.apply([], documents={}, drop_if_empty=schemas)
             return
         # New rows cannot be locked, and a server may still execute an interrupted request: both
         # commits may still be made.
         locked = self.backend.atomic and any(swap.before for swap in staged.swaps)
-        if fate == "unknown" or progress.changed or (failure.lost and not locked):
+        if fate == "unknown" or progress.any or (failure.lost and not locked):
             raise CommitUnknown(
                 f"The catalog's {self._what} failed during a commit: {failure.reason}. "
                 f"{self._extent} When the {self._what} is back, `dbt run-operation wap_status` "
@@ -391,3 +414,11 @@ class Store:
             if swap.before.location in known:
                 return "not made"
         return "unknown"
+
+
+def _require_whole(progress: _Progress, error: SparkwapError) -> None:
+    """Raise if a commit that ends with an error is made in part, which the error does not say."""
+    if progress.any and not isinstance(error, CommitUnknown):
+        raise CommitUnknown(
+            f"A part of a commit was made, and then it failed: {error} {_PARTLY}"
+        ) from error

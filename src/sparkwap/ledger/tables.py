@@ -149,15 +149,26 @@ class LedgerTables:
             with self._lock:
                 self._checked.add(name)
 
-    def beside(self, staged: Staged[R], appends: Iterable[LedgerRows]) -> Staged[R]:
+    def beside(
+        self, staged: Staged[R], appends: Iterable[LedgerRows], *, first: bool = False
+    ) -> Staged[R]:
         """Add appends to a staged commit; see `stage`.
 
-        If this fails, the files of the staged commit are deleted. A catalog that is not atomic
-        gets the appends after the commit: other runs write to the ledger most often, and a conflict
-        there must not leave the commit half made.
+        If this fails, the files of the staged commit are deleted. On a catalog that is not atomic,
+        the appends are commits of their own: other runs write to the ledger most often, and a
+        conflict there must not leave the commit half made.
+
+        Args:
+            staged: The commit.
+            appends: The rows.
+            first: On a catalog that is not atomic, append before the commit: for rows without
+                which a commit that dies half-way could not be continued.
         """
         if not self.lake.store.backend.atomic:
-            return replace(staged, then=partial(self.append, list(appends)))
+            rows = list(appends)
+            if first:
+                return replace(staged, first=partial(self._append_new, rows))
+            return replace(staged, then=partial(self.append, rows))
         try:
             own = self.stage(appends)
         except BaseException:
@@ -169,6 +180,22 @@ class LedgerTables:
             files=[*staged.files, *own.files],
             obsolete=[*staged.obsolete, *own.obsolete],
         )
+
+    def _append_new(self, appends: Iterable[LedgerRows], notes: set[str]) -> None:
+        """Append the rows that no former attempt has appended, and add them to its notes."""
+        found = []
+        for one in appends:
+            rows = []
+            for row in one.rows:
+                plain = {k: v for k, v in row.items() if not isinstance(v, datetime)}
+                note = f"{one.table} {sorted(plain.items())}"
+                if note not in notes:
+                    notes.add(note)
+                    rows.append(row)
+            if rows:
+                found.append(LedgerRows(one.table, rows))
+        if found:
+            self.append(found)
 
     def stage(self, appends: Iterable[LedgerRows]) -> Staged[None]:
         """Write the files of appends and return the pointer updates that commit them.

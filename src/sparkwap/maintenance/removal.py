@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -84,8 +84,8 @@ def sweep_branch(
                 in_use = leasing.describe(lease, lives=True)
                 raise InUse(f"{branch} is {in_use}. The branch was not changed.")
 
-    former: list[SweptBranch] = []
-    objects: dict[Identifier, Mapping[str, Any]] = {}
+    # What former attempts have done, on a catalog that is not atomic.
+    done: list[PointerUpdate] = []
 
     def stage() -> Staged[SweptBranch]:
         rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
@@ -102,44 +102,29 @@ def sweep_branch(
             )
             if changed is not None
         ]
+        was = [one.before for one in done if one.before and not one.after]
+        changed = {one.after.identifier for one in done if one.after}
         swept = SweptBranch(
             branch,
-            tuple(sorted(row.identifier for row, _, _ in found)),
-            tuple(sorted(row.identifier for row in side)),
-            tuple(sorted(schemas)),
+            tuple(sorted({row.identifier for row, _, _ in found} | changed)),
+            tuple(sorted(row.identifier for row in [*side, *was])),
+            tuple(sorted(schemas | {row.identifier[0] for row in was})),
             sum(gone for _, _, gone in found),
             dead,
         )
-        if lake.store.backend.atomic:
-            former.clear()
-            objects.clear()
-        former.append(swept)
-        swept = _together(former)
-        listed = _objects_of_branch(lake, side, [row for row, _, _ in found])
-        objects.update({(one["schema"], one["name"]): one for one in listed})
-        recorded = _rows_of_branch(swept, run_id, reason, [*objects.values()] or [{}])
+        objects = _objects_of_branch(lake, side, [row for row, _, _ in found])
+        recorded = _rows_of_branch(swept, run_id, reason, objects or [{}])
         swaps, files = lake.store.grow([(row, change) for row, change, _ in found])
         swaps += [PointerUpdate(row, None) for row in side]
-        return lake.ledger.beside(
-            Staged(swept, swaps, files, drop_schemas=schemas, guard=lake.leases.guard(unused)),
-            recorded,
-        )
+        guard = lake.leases.guard(unused)
+        staged = Staged(swept, swaps, files, drop_schemas=schemas, guard=guard, made=done.append)
+        # The rows have the folders that a later sweep deletes.
+        return lake.ledger.beside(staged, recorded, first=True)
 
     swept = lake.store.commit(stage, "sweep", run_id=run_id, branch=branch)
     for lease in swept.leases:
         lake.leases.release(lease.run_id)
     return swept
-
-
-def _together(attempts: Sequence[SweptBranch]) -> SweptBranch:
-    """Return what all attempts have removed; an attempt before a conflict may be made in part."""
-    return replace(
-        attempts[-1],
-        tables=tuple(sorted({name for one in attempts for name in one.tables})),
-        side=tuple(sorted({name for one in attempts for name in one.side})),
-        schemas=tuple(sorted({name for one in attempts for name in one.schemas})),
-        snapshots=max(one.snapshots for one in attempts),
-    )
 
 
 def sweep_table(

@@ -246,37 +246,36 @@ class AuditBranches:
             CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         folders: set[str] = set()
-        former: list[Discarded] = []
+        # What former attempts have done, on a catalog that is not atomic.
+        done: list[PointerUpdate] = []
+        row_id = run_id or str(uuid.uuid4())
 
         def stage() -> Staged[Discarded]:
             rows, marked = self._store.backend.all(), self._store.backend.side_schemas()
             schemas = {schema for schema, owner in marked.items() if owner == branch}
             side = [row for row in rows if row.identifier[0] in schemas]
             live = self._at.readable(rows, marked)
-            if self._store.backend.atomic:
-                former.clear()
-                folders.clear()
-            folders.update(self._at.own_folders(side))
             found = self._store.map(lambda row: self._without_branch(row, branch), live)
             dropped = [(row, change) for row, change in zip(live, found, strict=True) if change]
             swaps, files = self._store.grow(dropped)
+            was = [one.before for one in done if one.before and not one.after]
+            folders.clear()
+            folders.update(self._at.own_folders([*side, *was]))
             named = {
                 name for name in self._store.backend.schemas() if split_side_schema(name, branch)
             }
             discarded = Discarded(
                 branch,
-                tuple(sorted(row.identifier for row, _ in dropped)),
-                side_objects(side),
-                tuple(sorted(schemas)),
+                tuple(sorted({row.identifier for row, _ in dropped} | _changed(done))),
+                side_objects([*side, *was]),
+                tuple(sorted(schemas | {row.identifier[0] for row in was})),
                 tuple(sorted(named - schemas)),
             )
-            # An attempt before a conflict may have made a part of it.
-            former.append(discarded)
-            discarded = _together(former)
             if not discarded.tables and not discarded.schemas:
                 return Staged(discarded)
             swaps += [PointerUpdate(row, None) for row in side]
-            return self._recorded(discarded, swaps, files, schemas, run_id)
+            staged = self._recorded(discarded, swaps, files, schemas, row_id)
+            return replace(staged, made=done.append)
 
         discarded = self._store.commit(stage, "discard", run_id=run_id, branch=branch)
         self._at.purge("discard", folders, discarded.schemas, run_id=run_id, branch=branch)
@@ -296,22 +295,20 @@ class AuditBranches:
             CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         folders: set[str] = set()
-        former: list[bool] = []
+        done: list[PointerUpdate] = []
         beside = (names.side_schema(identifier[0], branch), identifier[1])
 
         def stage() -> Staged[bool]:
             rows = self._store.backend.find({identifier, beside})
-            if self._store.backend.atomic:
-                folders.clear()
-                former.clear()
             side, live = rows.get(beside), rows.get(identifier)
             change = self._without_branch(live, branch) if live and live.kind == "table" else None
             swaps, files = self._store.grow([(live, change)] if live and change else [])
+            was = [one.before for one in done if one.before and not one.after]
+            folders.clear()
+            folders.update(self._at.own_folders([*([side] if side else []), *was]))
             if side is not None:
-                folders.update(self._at.own_folders([side]))
                 swaps.append(PointerUpdate(side, None))
-            former.append(bool(swaps))
-            return Staged(any(former), swaps, files)
+            return Staged(bool(swaps or done), swaps, files, made=done.append)
 
         facts = _facts(identifier, branch)
         found = self._store.commit(stage, "forget", **facts)
@@ -346,11 +343,11 @@ class AuditBranches:
         swaps: Sequence[PointerUpdate],
         files: Sequence[str],
         schemas: Collection[str],
-        run_id: str | None,
+        run_id: str,
     ) -> Staged[Discarded]:
         now = datetime.now(UTC)
         row = {
-            "run_id": run_id or str(uuid.uuid4()),
+            "run_id": run_id,
             "branch": discarded.branch,
             "command": "wap_discard",
             "started_at": now,
@@ -362,9 +359,8 @@ class AuditBranches:
         except BaseException:
             self._store.delete(files)
             raise
-        return self._at.ledger().beside(
-            Staged(discarded, swaps, files, drop_schemas=schemas), [LedgerRows("runs", [row])]
-        )
+        staged = Staged(discarded, swaps, files, drop_schemas=schemas)
+        return self._at.ledger().beside(staged, [LedgerRows("runs", [row])], first=True)
 
     def _without_branch(self, row: Pointer, branch: str) -> MetadataChange | None:
         return branches.discard_branch(self._store.load(row.location), branch)
@@ -377,16 +373,9 @@ class AuditBranches:
         ]
 
 
-def _together(attempts: Sequence[Discarded]) -> Discarded:
-    """Return what all attempts of a discard have dropped."""
-    last = attempts[-1]
-    side = {one.identifier: one for each in attempts for one in each.side}
-    return replace(
-        last,
-        tables=tuple(sorted({name for one in attempts for name in one.tables})),
-        side=tuple(side[name] for name in sorted(side)),
-        schemas=tuple(sorted({name for one in attempts for name in one.schemas})),
-    )
+def _changed(done: Sequence[PointerUpdate]) -> set[Identifier]:
+    """Return the tables that changes have left with other metadata."""
+    return {one.after.identifier for one in done if one.after}
 
 
 def _facts(identifier: Identifier, branch: str) -> dict[str, Any]:

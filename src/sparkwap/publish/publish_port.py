@@ -143,7 +143,7 @@ class PublishPort:
                     return "before"
                 return "after" if md.main_of(document) == move.entry.candidate else "passed"
         if live is None and move.entry.how == "replace" and side_identifier(move) in rows:
-            return "before"
+            return "moved" if self._is_refused(move) else "before"
         return self._before(move, rows)
 
     def _before(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> jn.Position:
@@ -151,9 +151,7 @@ class PublishPort:
         if move.identifier in self._taken:
             self.reasons[move.identifier] = self._taken[move.identifier]
             return "moved"
-        named = None if move.identifier in rows else self._backend.refusal_of_name(move.identifier)
-        if named is not None:
-            self.reasons[move.identifier] = Mismatch(move.identifier, "name", "a free one", named)
+        if move.identifier not in rows and self._is_refused(move):
             return "moved"
         try:
             self._plan(move, rows)
@@ -166,6 +164,13 @@ class PublishPort:
                 self.reasons[move.identifier] = not_expressible(move.identifier, reason)
                 return "moved"
         return "before"
+
+    def _is_refused(self, move: jn.Move) -> bool:
+        """Return whether the catalog does not take the name, as when another format has it."""
+        named = self._backend.refusal_of_name(move.identifier)
+        if named is not None:
+            self.reasons[move.identifier] = Mismatch(move.identifier, "name", "a free one", named)
+        return named is not None
 
     def _is_table(self, row: Pointer | None, move: jn.Move) -> bool:
         """Return whether a row is the table that the move publishes."""
@@ -325,6 +330,8 @@ class PublishPort:
                 # Both names exist, see `_move_in`. A process that is about to drop the twin must
                 # not do so any more: it requires the state that it has read.
                 change = self._with_abort_tag(move, MetadataChange(self._store.load(twin.location)))
+                if not change.updates:
+                    change = change.properties({f"wap.{self._abort_tag}": "true"})
                 self._backend.evolve([(twin, change)])
                 self._backend.apply([PointerUpdate(live, None)], documents={})
             else:
@@ -332,5 +339,5 @@ class PublishPort:
                 self._backend.rename(move.identifier, side, "table")
             reached_table(SEQUENTIAL_FREED, self._journal, move.identifier)
         base = move.entry.base_metadata_location
-        if base is not None:
+        if base is not None and not self._is_refused(move):
             self._backend.register(Pointer(move.identifier, "table", base))

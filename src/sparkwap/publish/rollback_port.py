@@ -55,12 +55,12 @@ class RollbackPort:
             return "after"
         if move.identifier in self._refused:
             return "moved"
-        if live is None and move.entry.how == "replace":
-            named = self._backend.refusal_of_name(move.identifier)
-            if named is None:
-                return "before"
+        named = None if live else self._backend.refusal_of_name(move.identifier)
+        if named is not None:
             self.reasons[move.identifier] = Mismatch(move.identifier, "name", "a free one", named)
             return "moved"
+        if live is None and move.entry.how == "replace":
+            return "before"
         try:
             self._plan(move.entry, rows)
         except Differs as differs:

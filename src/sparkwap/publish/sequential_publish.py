@@ -186,12 +186,17 @@ class SequentialPublish:
         if jn.is_closed(self._at.ledger().journal_states(done)):
             # Another process has ended it; the side objects may belong to a later run.
             return entries
-        left = sequential_moves.leftovers(journal, self._store)
-        folders = self._at.own_folders(side_views(left, schemas))
-        swaps = [PointerUpdate(row, None) for row in left]
+        folders: set[str] = set()
+
+        def drop_leftovers() -> Staged[None]:
+            left = sequential_moves.leftovers(journal, self._store)
+            folders.update(self._at.own_folders(side_views(left, schemas)))
+            swaps = [PointerUpdate(row, None) for row in left]
+            return Staged(None, swaps, drop_if_empty=schemas)
+
         about = sequential_journal.about(journal)
         checkpoint(checkpoints.JOURNAL_MOVED, **about)
-        self._store.commit(lambda: Staged(None, swaps, drop_if_empty=schemas), "leftovers", **about)
+        self._store.commit(drop_leftovers, "leftovers", **about)
         rows = publish_rows(
             "publish",
             journal.publish_id,
@@ -203,7 +208,11 @@ class SequentialPublish:
         )
         known = any(p.publish_id == journal.publish_id for p in self._at.ledger().publishes())
         checkpoint(checkpoints.JOURNAL_CLOSING, **about)
-        self._at.ledger().append([] if known else [*rows, *runs])
+        self._at.ledger().append([] if known else rows)
+        # Each table of the ledger is a commit of its own, so a process may have died between them.
+        told = self._at.ledger().of_run("runs", journal.run_id)
+        if not any(row["publish_id"] == journal.publish_id for row in told):
+            self._at.ledger().append(runs)
         self._at.ledger().settle(done)
         checkpoint(checkpoints.JOURNAL_CLOSED, **about)
         self._at.purge("leftovers", folders, schemas, **about)

@@ -183,39 +183,18 @@ class Staging:
         return [row for row, fault in zip(live, faults, strict=True) if fault is None]
 
     def own_folders(self, rows: Sequence[Pointer]) -> set[str]:
-        """Return the folders of new tables and views, and of clones that were not published.
+        """Return the folders of new tables and views.
 
-        Most clones use the folder of the live table.
+        A clone uses the folder of the live table, or the live table may use files of the clone's.
         """
         folders: set[str] = set()
         for row in rows:
             if self.fault(row) is not None:
                 continue  # The folder is unknown; a sweep finds its files.
             document = self.store.load(row.location)
-            if not branches.is_clone(document) or self._is_unpublished(row, document):
+            if not branches.is_clone(document):
                 folders.add(str(document["location"]).rstrip("/"))
         return folders
-
-    def _is_unpublished(self, row: Pointer, clone: md.Document) -> bool:
-        """Return whether a clone has a folder of its own, and its table uses none of its files."""
-        base_table = md.properties_of(clone).get(branches.BASE_TABLE)
-        if base_table is None:
-            return False
-        for side, branch in self.store.backend.side_schemas().items():
-            schema = split_side_schema(side, branch)
-            if side == row.identifier[0] and schema is not None:
-                break
-        else:
-            return False
-        live = self.store.backend.get((schema, row.identifier[1]))
-        if live is None or live.kind != "table":
-            return False
-        document = self.store.load(live.location)
-        known = {one["snapshot-id"] for one in document.get("snapshots") or ()}
-        base = self.store.load(branches.clone_base(clone)[0])
-        before = {one["snapshot-id"] for one in base.get("snapshots") or ()}
-        own = {one["snapshot-id"] for one in clone.get("snapshots") or ()} - before
-        return md.identity(document) == base_table and not own & known
 
     def purge(
         self,

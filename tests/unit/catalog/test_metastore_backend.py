@@ -209,24 +209,3 @@ def test_what_a_metastore_cannot_have_is_refused_before_it_is_built(lake: Lake) 
         lake.require_possible(("s", "v"), None, "view")
 
 
-def test_schemas_of_others_that_may_not_be_read(
-    rows: MetastoreBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are passed over, unless they are in the lake's warehouse."""
-    row = put(rows)
-    plain: Any = rows.metastore.entries
-    places = {"s": f"{rows.properties['warehouse']}/s", "theirs": "s3://theirs/db"}
-
-    def entries(schema: str) -> Any:
-        if schema in refused:
-            raise CatalogError("AccessDenied")
-        return plain(schema)
-
-    refused = {"theirs"}
-    monkeypatch.setattr(rows.metastore, "entries", entries)
-    named = {name: {"location": place} for name, place in places.items()}
-    monkeypatch.setattr(rows.metastore, "schemas", lambda: named)
-    assert rows.all() == [row]
-    refused = {"s"}
-    with pytest.raises(CatalogError, match="AccessDenied"):
-        rows.all()
