@@ -155,6 +155,9 @@ class SequentialBackend(CatalogBackend, Protocol):
             Conflict: The name is taken.
         """
 
+    def forget_staged(self, row: Pointer) -> None:
+        """Drop what is still staged of a former table; its files stay."""
+
     def rename(self, before: Identifier, after: Identifier, kind: Kind) -> None:
         """Move a table or view to a free name.
 

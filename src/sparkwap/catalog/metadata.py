@@ -20,6 +20,7 @@ from sparkwap.catalog.model import RefState
 Document = Mapping[str, Any]
 
 MAIN = "main"
+_OTHER_FOLDERS = "wap.other-folders"
 WAP_ENABLED = "write.wap.enabled"
 GC_ENABLED = "gc.enabled"
 CODEC = "write.metadata.compression-codec"
@@ -192,8 +193,23 @@ def with_own_folder(document: Document, location: str, properties: Mapping[str, 
         "location": location,
         # The former metadata files are not the other table's.
         "metadata-log": [],
-        "properties": {**properties_of(document), **properties},
+        "properties": {
+            **properties_of(document),
+            **properties,
+            **other_folders(folders_of(document)),
+        },
     }
+
+
+def folders_of(document: Document) -> list[str]:
+    """Return the folders in which a table's files are: its own, and those of its clones."""
+    others = json.loads(properties_of(document).get(_OTHER_FOLDERS, "[]"))
+    return [str(document["location"]), *others]
+
+
+def other_folders(folders: Iterable[str]) -> dict[str, str]:
+    """Return the property for the folders of a table's files beside its own."""
+    return {_OTHER_FOLDERS: json.dumps(list(dict.fromkeys(folders)))}
 
 
 def union_by(key: str, *lists: Iterable[Document] | None) -> list[Document]:

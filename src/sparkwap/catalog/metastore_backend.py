@@ -224,6 +224,9 @@ class MetastoreBackend:
         """Never called, because nothing is staged."""
         raise AssertionError(staged)
 
+    def forget_staged(self, row: Pointer) -> None:
+        """Do nothing, because nothing is staged."""
+
     def rename(self, before: Identifier, after: Identifier, kind: Kind) -> None:
         """Move a table or view to a free name.
 

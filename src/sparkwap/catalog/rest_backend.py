@@ -11,6 +11,7 @@ import re
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -31,7 +32,7 @@ from sparkwap.catalog.pointers import (
 from sparkwap.catalog.rest_client import RestClient
 from sparkwap.core import retry
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.names import side_schema
+from sparkwap.core.names import FORMER_BRANCH, side_schema
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
@@ -49,8 +50,6 @@ _SIDE_OF = "wap.branch"
 _EMPTIED = "wap.emptied"
 """The property of a side schema that could not be dropped, because the server keeps its dropped
 tables for a while."""
-_FORMER = "wap_former"
-"""The audit branch in whose side schemas former tables wait until their names are free."""
 _NONE: Mapping[Identifier, Pointer | None] = {}
 _NO_PROPERTIES: Mapping[str, str] = {}
 _DOCUMENTS = 500
@@ -81,6 +80,7 @@ class RestBackend(RestClient):
         self._files = WarehouseFiles(self.properties)
         self._documents: OrderedDict[str, md.Document] = OrderedDict()
         self._emptied: set[str] = set()
+        self._hidden: set[str] = set()
 
     # Reading
 
@@ -127,21 +127,31 @@ class RestBackend(RestClient):
         return []
 
     def schemas(self) -> set[str]:
-        """Return all schemas of one level; a dbt project cannot name deeper ones."""
+        """Return all schemas of one level; a dbt project cannot name deeper ones.
+
+        Without those that the server keeps although they were dropped, as `side_schemas` has last
+        found them.
+        """
+        with self._lock:
+            return self._listed() - self._hidden
+
+    def _listed(self) -> set[str]:
         found = self._pages("namespaces", "namespaces")
         return {one[0] for one in found if len(one) == 1}
 
     def side_schemas(self) -> dict[str, str]:
         """Return side schema -> audit branch."""
         # Only these names can be side schemas; each needs a request.
-        named = sorted(schema for schema in self.schemas() if "__" in schema)
+        named = sorted(schema for schema in self._listed() if "__" in schema)
         found = dict(zip(named, self._threads.map(self._schema_properties, named), strict=True))
+        # A run may have built in one since it was marked.
+        emptied = {one for one in named if _EMPTIED in found[one] and not self.kinds(one)}
         with self._lock:
-            self._emptied = {schema for schema in named if _EMPTIED in found[schema]}
+            self._emptied, self._hidden = set(emptied), emptied
         return {
             schema: found[schema][_SIDE_OF]
             for schema in named
-            if _SIDE_OF in found[schema] and _EMPTIED not in found[schema]
+            if _SIDE_OF in found[schema] and schema not in emptied
         }
 
     def folder(self, schema: str) -> str | None:
@@ -170,6 +180,8 @@ class RestBackend(RestClient):
                 require_side_schema(schema, branch, found.get(_SIDE_OF))
                 if _EMPTIED in found:
                     self._set_properties(schema, removals=[_EMPTIED])
+                    with self._lock:
+                        self._hidden.discard(schema)
             return
         self._must(answer)
 
@@ -284,22 +296,17 @@ class RestBackend(RestClient):
 
     def _stage(self, row: Pointer) -> Identifier:
         document = self._read(row.location)
-        schema, name = row.identifier
-        home = str(document["location"]).rstrip("/").split("/")[-2]
-        side = side_schema(schema, _FORMER)
-        places = [(side, name)]
-        if home == schema:
-            places.append((schema, f"{name}__{_FORMER}"))
-        elif home.startswith(f"{schema}__"):
-            places.append((home, name))
+        name = row.identifier[1]
+        places = self._places(row, document)
         for place in places:
-            self.ensure_schema(place[0], _branch_of(schema, place[0]))
+            self.ensure_schema(place[0], _branch_of(row.identifier[0], place[0]))
             try:
                 self._staged(Pointer(place, "table", row.location), row)
                 return place
             except CannotShare:
                 self._drop_schema(place[0], must=False)
-        self.ensure_schema(side, _FORMER)
+        side = places[0][0]
+        self.ensure_schema(side, FORMER_BRANCH)
         folder = self.folder(side) or str(document["location"]).rpartition("/")[0]
         copy = md.with_own_folder(
             document, f"{folder}/{name}-{uuid.uuid4().hex[:8]}", {RESTORED_FROM: row.location}
@@ -313,6 +320,29 @@ class RestBackend(RestClient):
             self._drop_schema(side, must=False)
             raise
         return places[0]
+
+    def forget_staged(self, row: Pointer) -> None:
+        """Drop what a rollback that did not need it any more has staged of a former table."""
+        try:
+            places = self._places(row, self._read(row.location))
+        except FileNotFoundError:
+            return
+        for place in places:
+            if self._table(place) is not None:
+                self._drop(Pointer(place, "table", ""))
+                if place[0] != row.identifier[0]:
+                    self._drop_schema(place[0], must=False)
+
+    @staticmethod
+    def _places(row: Pointer, document: md.Document) -> list[Identifier]:
+        """Return the names under which a former table may be staged, which no other one has."""
+        schema, name = row.identifier
+        home = str(document["location"]).rstrip("/").split("/")[-2]
+        staged = f"{name}__{FORMER_BRANCH}_{sha256(row.location.encode()).hexdigest()[:8]}"
+        places = [(side_schema(schema, FORMER_BRANCH), staged)]
+        if home == schema or home.startswith(f"{schema}__"):
+            places.append((home, staged))
+        return places
 
     def _staged(self, staged: Pointer, row: Pointer) -> None:
         try:

@@ -19,6 +19,9 @@ _BRANCH = re.compile(r"[a-z][a-z0-9_]{0,63}")
 SIDE_SEPARATOR = "__"
 """The separator between schema and audit branch in the name of a side schema."""
 
+FORMER_BRANCH = "wap_former"
+"""The branch in whose side schemas former tables wait, in a rollback, until their names are free."""
+
 LEDGER_SCHEMA = "wap_ledger"
 """The schema of the ledger's tables; leases are properties of it."""
 

@@ -31,7 +31,7 @@ class Owned:
 
     Attributes:
         identifier: Schema and table.
-        folder: Its location.
+        folders: The folders of its files.
         place: Its marked columns; None for a table without marks.
         fields: Field id -> the present name of the column; old files may have another name.
         partitions: Partition spec id -> for each of its fields the column (lower case) and type,
@@ -39,7 +39,7 @@ class Owned:
     """
 
     identifier: Identifier
-    folder: str
+    folders: Sequence[str]
     place: SubjectTable | None
     fields: Mapping[int, str] = field(default_factory=dict)
     partitions: Mapping[int, Sequence[tuple[str, str] | None]] = field(default_factory=dict)

@@ -47,8 +47,13 @@ class LakeFiles:
         """Return the folders of tables outside the warehouse; a REST catalog may choose these."""
         states = self.lake.states(row.identifier for row in self.lake.store.backend.all())
         warehouse = f"{plain_location(self.lake.warehouse)}/"
-        folders = {state.location for state in states.values() if state.location}
+        folders = self.folders(states.values())
         return sorted(path for path in folders if not plain_location(path).startswith(warehouse))
+
+    def folders(self, states: Iterable[TableState]) -> set[str]:
+        """Return the folders of the files of tables."""
+        documents = [self.lake.store.load(state.metadata_location) for state in states]
+        return {folder for one in documents if one.get("location") for folder in md.folders_of(one)}
 
     def server_paths(self) -> list[str]:
         """Return the log and scratch files of the server."""
@@ -121,4 +126,4 @@ def _owned(state: TableState, document: md.Document, place: SubjectTable | None)
             else None
             for part in spec["fields"]
         ]
-    return Owned(state.identifier, state.location, place, fields, partitions)
+    return Owned(state.identifier, md.folders_of(document), place, fields, partitions)

@@ -280,7 +280,7 @@ class Erasure:
     def _delete(self, found: Found, expired: set[Identifier]) -> None:
         reach = file_references.reachable(self._lake)
         states = self._lake.states(expired)
-        folders = [f"{plain_location(state.location)}/" for state in states.values()]
+        folders = [f"{plain_location(one)}/" for one in self._files.folders(states.values())]
         holding = {file.path for file in found.proof.holding}
         inside = (f"{plain_location(self._lake.warehouse)}/", *folders)
         paths = [

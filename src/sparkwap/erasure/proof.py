@@ -69,7 +69,7 @@ class Scanner:
     def _by_folder(self) -> Mapping[str, Owned]:
         # A clone shares the folder of its table; the table with marks comes last and wins.
         tables = sorted(self.tables, key=lambda table: table.place is not None)
-        return {plain_location(table.folder): table for table in tables}
+        return {plain_location(one): table for table in tables for one in table.folders}
 
     def scan(self, path: str, data: Data) -> Scanned:
         """Search a whole file; a file that cannot be read counts as holding the subject."""

@@ -215,7 +215,11 @@ class AuditBranches:
             and self._at.fault(row) is None
             and branches.is_of_maintenance(self._store.load(row.location))
         }
-        marked = {schema: branch for schema, branch in sides.items() if schema not in rewritten}
+        marked = {
+            schema: branch
+            for schema, branch in sides.items()
+            if schema not in rewritten and branch != names.FORMER_BRANCH
+        }
         known = frozenset(marked.values())
         live = self._at.readable(rows, sides)
         tables: dict[str, list[OpenTable]] = {branch: [] for branch in known}

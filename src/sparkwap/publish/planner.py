@@ -281,6 +281,8 @@ def merge_clone(
     if BASE_TABLE in md.properties_of(clone):
         # Identity and folder are the clone's own.
         merged |= {key: live[key] for key in ("table-uuid", "location")}
+        others = [*md.folders_of(live)[1:], str(clone["location"])]
+        merged["properties"] = {**merged["properties"], **md.other_folders(others)}
     merged.pop("current-snapshot-id", None)
     if main is not None:
         merged["current-snapshot-id"] = main

@@ -142,7 +142,7 @@ class RollbackPort:
         if entry.identifier not in rows and entry.how == "replace":
             base = Pointer(entry.identifier, "table", str(entry.base_metadata_location))
             # An attempt that died may have staged it.
-            staged = self._backend.stage(base)
+            staged = self._stage(base)
             if staged is None:
                 self._backend.register(base)
             else:
@@ -156,21 +156,27 @@ class RollbackPort:
             else:
                 self._backend.apply([PointerUpdate(before, after)], documents=plan.writes)
 
+    def _stage(self, former: Pointer) -> Identifier | None:
+        try:
+            return self._backend.stage(former)
+        except CannotShare as refusal:
+            self._refused.add(former.identifier)
+            raise Differs(
+                former.identifier, "former table", "a catalog that takes it", refusal.reason
+            ) from refusal
+
     def _fits(self, before: Pointer, after: Pointer) -> bool:
         """Return whether the catalog can put one object in the place of another in one step."""
         return before.kind == after.kind and (after.kind == "view" or self._backend.takes_files)
 
     def _replace(self, before: Pointer, after: Pointer, writes: Mapping[str, md.Document]) -> None:
         """Drop a table or view and put a former one in its place."""
-        # A server may not take the former table: then nothing is dropped.
-        plain = after.kind == "table" and after.location not in writes
-        try:
-            staged = self._backend.stage(after) if plain else None
-        except CannotShare as refusal:
-            self._refused.add(after.identifier)
-            raise Differs(
-                after.identifier, "former table", "a catalog that takes it", refusal.reason
-            ) from refusal
+        staged = None
+        if after.kind == "table" and not self._backend.takes_files:
+            # The server may not take the former table: then nothing is dropped.
+            if after.location in writes:
+                self._store.files.write(after.location, md.dump(writes[after.location]))
+            staged = self._stage(after)
         self._backend.apply([PointerUpdate(before, None)], documents={})
         reached_table(SEQUENTIAL_FREED, self._journal, after.identifier)
         if staged is not None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sparkwap.catalog import publish_journal as jn
+from sparkwap.catalog.backend import sequential
 from sparkwap.catalog.model import (
     Candidate,
     Identifier,
@@ -19,7 +20,7 @@ from sparkwap.catalog.model import (
     RollbackReceipt,
     UndonePublish,
 )
-from sparkwap.catalog.pointers import PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.refusals import CommitUnknown, PublishRefused, RollbackRefused
 from sparkwap.catalog.store import Staged
 from sparkwap.core import checkpoints
@@ -239,6 +240,11 @@ class SequentialPublish:
             journal.at,
             {},
         )
+        for name in outcome.blocked:
+            for entry in (move.entry for move in journal.moves if move.identifier == name):
+                if entry.base_metadata_location is not None and entry.how != "view":
+                    backend = sequential(self._store.backend)
+                    backend.forget_staged(Pointer(name, "table", entry.base_metadata_location))
         checkpoint(checkpoints.JOURNAL_CLOSING, **sequential_journal.about(journal))
         self._at.ledger().append([*appends, *rows])
         self._at.ledger().settle(sequential_journal.row_of(journal, outcome.state))

@@ -26,7 +26,7 @@ from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.checkpoints import COMMIT_STEPS, Operation, checkpoint
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.names import folded, split_side_schema
+from sparkwap.core.names import FORMER_BRANCH, folded, split_side_schema
 
 if TYPE_CHECKING:
     from sparkwap.ledger.ledger import Ledger
@@ -192,7 +192,8 @@ class Staging:
             if self.fault(row) is not None:
                 continue  # The folder is unknown; a sweep finds its files.
             document = self.store.load(row.location)
-            if not branches.is_clone(document):
+            staged = f"__{FORMER_BRANCH}_" in row.identifier[1]
+            if not branches.is_clone(document) and not staged:
                 folders.add(str(document["location"]).rstrip("/"))
         return folders
 

@@ -207,5 +207,3 @@ def test_what_a_metastore_cannot_have_is_refused_before_it_is_built(lake: Lake) 
     lake.store.backend.keeps_views = False
     with pytest.raises(ConfigError, match="has no views"):
         lake.require_possible(("s", "v"), None, "view")
-
-

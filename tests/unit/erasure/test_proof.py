@@ -34,7 +34,7 @@ FIELDS = {1: "customer_id", 2: "email", 3: "city"}
 def scanner(
     folder: str = "/w/s/people", place: SubjectTable | None = PLACE, **more: Any
 ) -> Scanner:
-    return Scanner(SEARCH, [Owned(("s", "people"), folder, place, FIELDS)], **more)
+    return Scanner(SEARCH, [Owned(("s", "people"), [folder], place, FIELDS)], **more)
 
 
 def parquet(table: pa.Table, **options: Any) -> bytes:
@@ -85,8 +85,8 @@ def test_a_file_of_a_former_table_is_searched_by_all_marks() -> None:
 
 def test_a_key_is_found_by_its_name_in_tables_without_marks() -> None:
     tables = [
-        Owned(("s", "people"), "/w/s/people", PLACE),
-        Owned(("s", "visits"), "/w/s/visits", None),
+        Owned(("s", "people"), ["/w/s/people"], PLACE),
+        Owned(("s", "visits"), ["/w/s/visits"], None),
     ]
     data = parquet(pa.table({"customer_id": [42]}))
     found = Scanner(SEARCH, tables).scan("/w/s/visits/data/x.parquet", data)
@@ -157,7 +157,7 @@ def test_personal_values_are_collected_without_those_of_others(lake: Lake, tmp_p
     state = lake.state(("s", "people"))
     assert state is not None
     place = SubjectTable(("s", "people"), ("customer_id",), ("email", "city"))
-    look = Scanner(SEARCH, [Owned(("s", "people"), state.location, place, FIELDS)])
+    look = Scanner(SEARCH, [Owned(("s", "people"), [state.location], place, FIELDS)])
     (path,) = (path for path in files(tmp_path) if path.endswith(".parquet"))
     data = Path(path).read_bytes()
     assert look.collect(path, data) == {"email": {(EMAIL, True)}, "city": {("Oslo", True)}}
@@ -228,7 +228,7 @@ def test_logical_types_of_avro_files_are_decoded() -> None:
     schema = {"type": "record", "name": "table", "fields": [field]}
     data = avro.write(schema, [{"email": None}, {"email": Decimal("-1.50")}], {})
     search = Search.of(["42"], {"email": ["-1.50"]}, [])
-    look = Scanner(search, [Owned(("s", "people"), "/w/s/people", PLACE, FIELDS)])
+    look = Scanner(search, [Owned(("s", "people"), ["/w/s/people"], PLACE, FIELDS)])
     assert "column email" in look.scan("/w/s/people/data/x.avro", data).found
 
 
@@ -275,7 +275,7 @@ SPELLINGS = ["Jörg von Ähren", NAME, unicodedata.normalize("NFD", NAME), "JÖR
 @pytest.mark.parametrize("stands", SPELLINGS)
 def test_all_spellings_of_a_name_are_found(known: str, stands: str) -> None:
     search = Search.of(["42"], {"name": [known]}, [known])
-    tables = [Owned(("s", "people"), "/w/s/people", PLACE, FIELDS)]
+    tables = [Owned(("s", "people"), ["/w/s/people"], PLACE, FIELDS)]
     look = Scanner(search, tables)
     rows = parquet(pa.table({"remark": [f"to {stands}!"]}))
     assert look.scan("/w/s/people/data/x.parquet", rows).found
