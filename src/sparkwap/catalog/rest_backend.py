@@ -132,8 +132,9 @@ class RestBackend(RestClient):
         Without those that the server keeps although they were dropped, as `side_schemas` has last
         found them.
         """
+        found = self._listed()
         with self._lock:
-            return self._listed() - self._hidden
+            return found - self._hidden
 
     def _listed(self) -> set[str]:
         found = self._pages("namespaces", "namespaces")
@@ -355,7 +356,7 @@ class RestBackend(RestClient):
 
     def _is_former(self, found: Pointer, row: Pointer) -> bool:
         document = self.document(found.location) or self._read(found.location)
-        return is_former(document, self._read(row.location), row.location)
+        return is_former(document, self._read(row.location), row.location, self._read)
 
     def _register(self, row: Pointer) -> None:
         body = {"name": row.identifier[1], "metadata-location": row.location}

@@ -17,7 +17,14 @@ from sparkwap.catalog.backend import CatalogBackend
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.files import WarehouseFiles
 from sparkwap.catalog.model import Identifier
-from sparkwap.catalog.pointers import Conflict, Fate, Pointer, PointerUpdate, Unanswered
+from sparkwap.catalog.pointers import (
+    CannotShare,
+    Conflict,
+    Fate,
+    Pointer,
+    PointerUpdate,
+    Unanswered,
+)
 from sparkwap.catalog.refusals import CommitUnknown
 from sparkwap.catalog.threads import Threads
 from sparkwap.core.checkpoints import COMMIT_STEPS, Operation, Part, checkpoint
@@ -418,7 +425,8 @@ class Store:
 
 def _require_whole(progress: _Progress, error: SparkwapError) -> None:
     """Raise if a commit that ends with an error is made in part, which the error does not say."""
-    if progress.any and not isinstance(error, CommitUnknown):
+    # After `CannotShare`, the caller takes another way.
+    if progress.any and not isinstance(error, (CommitUnknown, CannotShare)):
         raise CommitUnknown(
             f"A part of a commit was made, and then it failed: {error} {_PARTLY}"
         ) from error

@@ -20,7 +20,7 @@ SIDE_SEPARATOR = "__"
 """The separator between schema and audit branch in the name of a side schema."""
 
 FORMER_BRANCH = "wap_former"
-"""The branch in whose side schemas former tables wait, in a rollback, until their names are free."""
+"""The branch of side schemas in which a rollback keeps former tables until their names are free."""
 
 LEDGER_SCHEMA = "wap_ledger"
 """The schema of the ledger's tables; leases are properties of it."""

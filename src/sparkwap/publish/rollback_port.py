@@ -105,8 +105,10 @@ class RollbackPort:
         if entry.how == "view" and live.kind == "view":
             texts = [current_version(one)["representations"] for one in (document, base)]
             return bool(texts[0] == texts[1])
-        if not is_former(document, base, entry.base_metadata_location):
-            return False
+        if md.identity(document) != md.identity(base):
+            # It may be back as a copy with an identity of its own.
+            back = is_former(document, base, entry.base_metadata_location, self._store.load)
+            return back and (not self._force or md.main_of(document) == md.main_of(base))
         if entry.how == "replace":
             return not self._force or md.main_of(document) == md.main_of(base)
         if self._force:
