@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
 
 from helpers.project import Outcome, Project
 
@@ -99,7 +100,8 @@ def tell(
     assert seen() == (["id", "amount", "extra"], 600, 3)
     project.operation("wap_rollback", run=changed.run_id).succeeded()
     assert seen() == (["id", "amount"], 60, 3)
-    assert not views or reader.view_exists((schema, "newest"))
+    # PyIceberg knows views of REST catalogs only.
+    assert not isinstance(reader, RestCatalog) or reader.view_exists((schema, "newest"))
     # The rejected candidate waits on its branch; without it no side schema is left.
     for branch in open_branches(project):
         project.operation("wap_discard", branch=branch).succeeded()
