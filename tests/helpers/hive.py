@@ -9,6 +9,7 @@ from PySpark.
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import threading
@@ -26,6 +27,9 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from helpers.maven import SPARK_JARS, from_spark, java_or_skip, pinned_jars
 from helpers.postgres import Postgres, running_postgres
 from helpers.spark_server import free_port, listens
+
+# Py4J logs that it has lost a process which a test has killed, also after pytest's summary.
+logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 LOCK = Path(__file__).parents[1] / "requirements-hive.lock"
 FROM_SPARK = (
