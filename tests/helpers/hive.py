@@ -30,6 +30,7 @@ from helpers.spark_server import free_port, listens
 
 # Py4J logs that it has lost a process which a test has killed, also after pytest's summary.
 logging.getLogger("py4j").setLevel(logging.CRITICAL)
+logging.getLogger().addFilter(lambda record: record.msg != "Exception while sending command.")
 
 LOCK = Path(__file__).parents[1] / "requirements-hive.lock"
 FROM_SPARK = (
