@@ -254,7 +254,8 @@ class RunningCatalog:
 
     def lake(self, otherwise: Path) -> Path:
         """The folder of the lake: that of a server with local files, else another one."""
-        return self.server.folder if self.server and self.uri is None else otherwise
+        local = self.uri is None or self.kind == "hive"
+        return self.server.folder if self.server and local else otherwise
 
     def endpoint(self, config: server.ServerConfig) -> Address:
         """Where the server is; the embedded one is started if it does not run."""
