@@ -171,8 +171,47 @@ class SqlLeases(Leases):
         return guard
 
 
-class CatalogLeases(Leases):
-    """Leases in any catalog whose namespaces have properties, by the clocks of the machines.
+class LeasesWithoutAClock(Leases):
+    """Leases of a catalog that has no clock, by the clocks of the machines."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def take(self, lease: Lease) -> Lease:
+        now = self.now()
+        taken = replace(lease, since=now, renewed=now, ttl=TTL_WITHOUT_A_CLOCK_SECONDS)
+        self._ensure_ledger()
+        self._put(taken)
+        return taken
+
+    def renew(self, lease: Lease) -> Lease | None:
+        if not self._has(lease.run_id):
+            return None
+        renewed = replace(lease, renewed=self.now())
+        self._put(renewed)
+        return renewed
+
+    def guard(self, check: Check) -> Guard:
+        def guard(_connection: Connection | None) -> None:
+            check(self.all(), self.now())
+
+        return guard
+
+    @abstractmethod
+    def _ensure_ledger(self) -> None:
+        """Create the ledger's schema if it does not exist."""
+
+    @abstractmethod
+    def _has(self, run_id: str) -> bool:
+        """Return whether a run has a lease."""
+
+    @abstractmethod
+    def _put(self, lease: Lease) -> None:
+        """Write a lease; replaces one of the same run."""
+
+
+class CatalogLeases(LeasesWithoutAClock):
+    """Leases in any catalog whose namespaces have properties.
 
     Args:
         catalog: Returns PyIceberg's catalog.
@@ -181,35 +220,18 @@ class CatalogLeases(Leases):
     def __init__(self, catalog: Callable[[], Catalog]) -> None:
         self._catalog = catalog
 
-    def now(self) -> float:
-        return time.time()
-
-    def take(self, lease: Lease) -> Lease:
-        now = self.now()
-        taken = replace(lease, since=now, renewed=now, ttl=TTL_WITHOUT_A_CLOCK_SECONDS)
-        self._catalog().create_namespace_if_not_exists(LEDGER_SCHEMA)
-        self._put(taken)
-        return taken
-
-    def renew(self, lease: Lease) -> Lease | None:
-        if _key(lease.run_id) not in self._properties():
-            return None
-        renewed = replace(lease, renewed=self.now())
-        self._put(renewed)
-        return renewed
-
     def release(self, run_id: str) -> None:
-        if _key(run_id) in self._properties():
+        if self._has(run_id):
             self._change(removals={_key(run_id)})
 
     def all(self) -> list[Lease]:
         return _leases(self._properties())
 
-    def guard(self, check: Check) -> Guard:
-        def guard(_connection: Connection | None) -> None:
-            check(self.all(), self.now())
+    def _ensure_ledger(self) -> None:
+        self._catalog().create_namespace_if_not_exists(LEDGER_SCHEMA)
 
-        return guard
+    def _has(self, run_id: str) -> bool:
+        return _key(run_id) in self._properties()
 
     def _put(self, lease: Lease) -> None:
         self._change(updates={_key(lease.run_id): _dump(lease)})
@@ -228,8 +250,8 @@ class CatalogLeases(Leases):
         return found
 
 
-class MetastoreLeases(Leases):
-    """Leases as entries of a metastore, by the clocks of the machines.
+class MetastoreLeases(LeasesWithoutAClock):
+    """Leases as entries of a metastore.
 
     Args:
         metastore: The metastore.
@@ -240,34 +262,17 @@ class MetastoreLeases(Leases):
         self._metastore = metastore
         self._ensure_schema = ensure_schema
 
-    def now(self) -> float:
-        return time.time()
-
-    def take(self, lease: Lease) -> Lease:
-        now = self.now()
-        taken = replace(lease, since=now, renewed=now, ttl=TTL_WITHOUT_A_CLOCK_SECONDS)
-        self._ensure_schema(LEDGER_SCHEMA)
-        self._put(taken)
-        return taken
-
-    def renew(self, lease: Lease) -> Lease | None:
-        if _mark(lease.run_id) not in self._metastore.marks(LEDGER_SCHEMA):
-            return None
-        renewed = replace(lease, renewed=self.now())
-        self._put(renewed)
-        return renewed
-
     def release(self, run_id: str) -> None:
         self._metastore.drop_marks(LEDGER_SCHEMA, [_mark(run_id)])
 
     def all(self) -> list[Lease]:
         return _sorted(self._metastore.marks(LEDGER_SCHEMA).values())
 
-    def guard(self, check: Check) -> Guard:
-        def guard(_connection: Connection | None) -> None:
-            check(self.all(), self.now())
+    def _ensure_ledger(self) -> None:
+        self._ensure_schema(LEDGER_SCHEMA)
 
-        return guard
+    def _has(self, run_id: str) -> bool:
+        return _mark(run_id) in self._metastore.marks(LEDGER_SCHEMA)
 
     def _put(self, lease: Lease) -> None:
         self._metastore.put_mark(LEDGER_SCHEMA, _mark(lease.run_id), _dump(lease))
