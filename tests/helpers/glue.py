@@ -14,7 +14,7 @@ from pathlib import Path
 from helpers.cluster import LOCK
 from helpers.maven import java_or_skip, kept_jars, pinned_jars
 from helpers.s3 import KEY, REGION, SECRET, Faults, Store, running_s3
-from helpers.spark_server import SPARK_HOME, SparkServer
+from helpers.spark_server import SPARK_HOME, SparkServer, serving
 from sparkwap.server import jars
 from sparkwap.server.java import find
 
@@ -136,9 +136,5 @@ def running_glue_server(folder: Path) -> Iterator[GlueSparkServer]:
             environment=glue.environment,
             glue=glue,
         )
-        server.prepare()
-        try:
-            server.start_server()
+        with serving(server):
             yield server
-        finally:
-            server.stop()

@@ -14,7 +14,7 @@ from typing import Any
 
 from helpers.hive import MetastoreProcess
 from helpers.maven import SPARK_JARS, java_or_skip, kept_jars
-from helpers.spark_server import LOOPBACK, SPARK_HOME, SparkServer
+from helpers.spark_server import LOOPBACK, SPARK_HOME, SparkServer, serving
 from sparkwap.server import jars
 from sparkwap.server.java import find
 
@@ -102,9 +102,7 @@ def running_hive_server(folder: Path) -> Iterator[HiveSparkServer]:
     server = HiveSparkServer(folder=folder, java=java, jars=own, metastore=metastore)
     try:
         metastore.start()
-        server.prepare()
-        server.start_server()
-        yield server
+        with serving(server):
+            yield server
     finally:
-        server.stop()
         metastore.kill()

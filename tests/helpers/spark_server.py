@@ -238,10 +238,17 @@ def running_server(folder: Path) -> Iterator[SparkServer]:
         database.execute("pragma journal_mode = wal")
     # Python models need Connect of 4.0, and that of 3.5 listens on all addresses of the machine.
     server = SparkServer(folder, java, found, connect=PYTHON_MODELS)
+    with serving(server):
+        yield server
+
+
+@contextmanager
+def serving(server: SparkServer) -> Iterator[None]:
+    """Prepare and start a server, and stop it in the end."""
     server.prepare()
     try:
         server.start_server()
-        yield server
+        yield
     finally:
         server.stop()
 
