@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 # Three schemes of Hadoop's and Iceberg's clients for the same objects.
 _S3 = re.compile(r"^s3[an]?://")
+FILE_IO = "sparkwap.catalog.private.PrivateFileIO"
+"""PyIceberg's file access in catalogs that sparkwap opens."""
+
 _GZIP_SUFFIX = ".gz.metadata.json"
 
 

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from sparkwap.catalog.files import FILE_IO
 from sparkwap.catalog.glue_client import GlueClient
 from sparkwap.catalog.glue_entries import (
     DESCRIPTION_LENGTH,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from pyiceberg.catalog.glue import GlueCatalog
 
 _SKIP_ARCHIVE = "glue.skip-archive"
-_FILE_IO = "sparkwap.catalog.private.PrivateFileIO"
 
 _MARK, _MARK_NAME, _MARK_TEXT = "SPARKWAP_MARK", "sparkwap.mark", "sparkwap.text"
 
@@ -67,7 +67,7 @@ class GlueMetastore:
         from pyiceberg.catalog.glue import GlueCatalog
         from pyiceberg.io import PY_IO_IMPL
 
-        properties = {PY_IO_IMPL: _FILE_IO, **self.properties}
+        properties = {PY_IO_IMPL: FILE_IO, **self.properties}
         return GlueCatalog(self.name, client=self._client.glue, **properties)
 
     def close(self) -> None:

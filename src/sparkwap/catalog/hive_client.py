@@ -41,6 +41,7 @@ from thrift.protocol import TBinaryProtocol
 from thrift.Thrift import TException
 from thrift.transport import TSocket, TTransport
 
+from sparkwap.catalog.files import FILE_IO
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Conflict
 from sparkwap.core.errors import CatalogError
@@ -56,7 +57,6 @@ FAILED = (TException, *BROKEN)
 LOCK_SECONDS = 180.0
 """The longest wait for the lock of a table; Iceberg waits as long."""
 
-_FILE_IO = "sparkwap.catalog.private.PrivateFileIO"
 _CONNECT_SECONDS = 10
 _ANSWER_SECONDS = 300
 # A load balancer may forget a connection that rests.
@@ -300,7 +300,7 @@ class Hive4Catalog(HiveCatalog):
     """PyIceberg's catalog, with requests that Hive 4 knows too. One thread may use it at a time."""
 
     def __init__(self, name: str, **properties: str) -> None:
-        super().__init__(name, **{PY_IO_IMPL: _FILE_IO, **properties})
+        super().__init__(name, **{PY_IO_IMPL: FILE_IO, **properties})
 
     @staticmethod
     def _create_hive_client(properties: dict[str, str]) -> _HiveClient:

@@ -17,10 +17,12 @@ from sparkwap.catalog.files import WarehouseFiles
 from sparkwap.catalog.metastore import Entry, Metastore
 from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.pointers import (
+    SIDE_OF,
     Conflict,
     Fate,
     Pointer,
     PointerUpdate,
+    require_rows,
     require_side_schema,
 )
 from sparkwap.catalog.threads import Threads
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from sparkwap.catalog.leases import Guard
     from sparkwap.core.checkpoints import Part
 
-_SIDE_OF = "wap.branch"
 _NONE: Mapping[Identifier, Pointer | None] = {}
 _NAME = re.compile(r"[a-z0-9_]+")
 
@@ -108,7 +109,7 @@ class MetastoreBackend:
     def side_schemas(self) -> dict[str, str]:
         """Return side schema -> audit branch."""
         found = self.metastore.schemas().items()
-        return {name: given[_SIDE_OF] for name, given in found if given.get(_SIDE_OF)}
+        return {name: given[SIDE_OF] for name, given in found if given.get(SIDE_OF)}
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
         """Create a schema if it does not exist; a side schema if ``branch`` is given.
@@ -126,12 +127,12 @@ class MetastoreBackend:
         if present is None:
             checkpoint(SCHEMA_CREATING, schema=schema, branch=branch)
             location = f"{self.properties['warehouse'].rstrip('/')}/{schema}"
-            own = {_SIDE_OF: branch} if branch else {}
+            own = {SIDE_OF: branch} if branch else {}
             if self.metastore.create_schema(schema, location, own):
                 checkpoint(SCHEMA_CREATED, schema=schema, branch=branch)
                 return
             present = self.metastore.schema_properties(schema) or {}
-        require_side_schema(schema, branch, present.get(_SIDE_OF))
+        require_side_schema(schema, branch, present.get(SIDE_OF))
 
     def folder(self, schema: str) -> str | None:
         """Return None: the tables of a schema may lie anywhere."""
@@ -179,10 +180,7 @@ class MetastoreBackend:
             Unanswered: The metastore failed; see `fate`.
         """
         at("begun")
-        found = self.find(set(requires))
-        for identifier, row in requires.items():
-            if found.get(identifier) != row:
-                raise Conflict(None, f"{'.'.join(identifier)} changed meanwhile")
+        require_rows(self.find(set(requires)), requires)
         check = guard or (lambda connection: None)
         check(None)
         for location, document in documents.items():
@@ -259,14 +257,13 @@ class MetastoreBackend:
             document = change.document(row.location)
             location = md.next_location(document, row.location)
             self._files.write(location, md.dump(document))
-            after = Pointer(row.identifier, row.kind, location)
             try:
                 self.metastore.swap(self._entry(None, row), location, document)
             except (Conflict, CatalogError):
                 # Both say that nothing was changed.
                 self._files.delete(location)
                 raise
-            changed(after.identifier)
+            changed(row.identifier)
 
     # Inner parts
 

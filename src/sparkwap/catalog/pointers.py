@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier, Kind, SideObject
 from sparkwap.core.errors import CatalogError, ConfigError
+
+SIDE_OF = "wap.branch"
+"""The property of a side schema: its audit branch."""
 
 Fate = Literal["made", "not made", "unknown"]
 """Whether an interrupted commit was made."""
@@ -80,6 +83,29 @@ class CannotShare(CatalogError):
             "nothing."
         )
         self.reason = reason
+
+
+def require_rows(
+    found: Mapping[Identifier, Pointer], requires: Mapping[Identifier, Pointer | None]
+) -> None:
+    """Check that rows are as required; None stands for no row.
+
+    Raises:
+        Conflict: A row differs.
+    """
+    for identifier, row in requires.items():
+        if found.get(identifier) != row:
+            raise Conflict(None, f"{'.'.join(identifier)} changed meanwhile")
+
+
+def dropped_rows(done: Sequence[PointerUpdate]) -> list[Pointer]:
+    """Return the rows that changes have removed."""
+    return [one.before for one in done if one.before and not one.after]
+
+
+def changed_names(done: Sequence[PointerUpdate]) -> set[Identifier]:
+    """Return the names of the rows that changes have left or made."""
+    return {one.after.identifier for one in done if one.after}
 
 
 def require_side_schema(schema: str, branch: str | None, marked: str | None) -> None:

@@ -9,7 +9,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import PY_IO_IMPL
 from sqlalchemy import Engine
 
-_FILE_IO = "sparkwap.catalog.private.PrivateFileIO"
+from sparkwap.catalog.files import FILE_IO
 
 
 class SharedSqlCatalog(SqlCatalog):
@@ -20,6 +20,6 @@ class SharedSqlCatalog(SqlCatalog):
     """
 
     def __init__(self, name: str, engine: Engine, properties: Mapping[str, str]) -> None:
-        MetastoreCatalog.__init__(self, name, **{PY_IO_IMPL: _FILE_IO, **properties})
+        MetastoreCatalog.__init__(self, name, **{PY_IO_IMPL: FILE_IO, **properties})
         self.engine = engine
         self._schema_version = "v1"

@@ -22,11 +22,13 @@ from sparkwap.catalog.files import WarehouseFiles
 from sparkwap.catalog.former import RESTORED_FROM, is_former
 from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.pointers import (
+    SIDE_OF,
     CannotShare,
     Conflict,
     Fate,
     Pointer,
     PointerUpdate,
+    require_rows,
     require_side_schema,
 )
 from sparkwap.catalog.rest_client import RestClient
@@ -46,7 +48,6 @@ MULTI_TABLE = "wap.multi-table-commit"
 
 _TRANSACTION = "POST /v1/{prefix}/transactions/commit"
 _VIEWS = "GET /v1/{prefix}/namespaces/{namespace}/views"
-_SIDE_OF = "wap.branch"
 _EMPTIED = "wap.emptied"
 """The property of a side schema that could not be dropped, because the server keeps its dropped
 tables for a while."""
@@ -150,9 +151,9 @@ class RestBackend(RestClient):
         with self._lock:
             self._emptied, self._hidden = set(emptied), emptied
         return {
-            schema: found[schema][_SIDE_OF]
+            schema: found[schema][SIDE_OF]
             for schema in named
-            if _SIDE_OF in found[schema] and schema not in emptied
+            if SIDE_OF in found[schema] and schema not in emptied
         }
 
     def folder(self, schema: str) -> str | None:
@@ -166,7 +167,7 @@ class RestBackend(RestClient):
         Raises:
             ConfigError: The schema exists, and is not a side schema of this branch.
         """
-        properties = {_SIDE_OF: branch} if branch else {}
+        properties = {SIDE_OF: branch} if branch else {}
         body = {"namespace": [schema], "properties": properties}
 
         def create() -> Response:
@@ -178,7 +179,7 @@ class RestBackend(RestClient):
         if answer.status_code == 409:
             if branch is not None:
                 found = self._schema_properties(schema)
-                require_side_schema(schema, branch, found.get(_SIDE_OF))
+                require_side_schema(schema, branch, found.get(SIDE_OF))
                 if _EMPTIED in found:
                     self._set_properties(schema, removals=[_EMPTIED])
                     with self._lock:
@@ -222,7 +223,7 @@ class RestBackend(RestClient):
         changes = [(swap.before, swap.change) for swap in swaps if swap.before and swap.change]
         others = [swap for swap in swaps if not swap.change]
         at("begun")
-        self._require(requires)
+        require_rows(self.find(set(requires)), requires)
         check = guard or (lambda connection: None)
         check(None)
         named = {swap.before.identifier: swap for swap in swaps if swap.before}
@@ -244,12 +245,6 @@ class RestBackend(RestClient):
             self._drop_emptied()
         at("rows_changed")
 
-    def _require(self, requires: Mapping[Identifier, Pointer | None]) -> None:
-        found = self.find(set(requires))
-        for identifier, row in requires.items():
-            if found.get(identifier) != row:
-                raise Conflict(None, f"{'.'.join(identifier)} changed meanwhile")
-
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
         """Return whether all, none or an unknown part of interrupted changes was made."""
         done = [self._is_made(swap) for swap in swaps]
@@ -267,7 +262,7 @@ class RestBackend(RestClient):
         try:
             self._register(row)
         except CannotShare:
-            self.unstage(self._stage(row), row.identifier)
+            self.unstage(self.stage(row), row.identifier)
 
     def unstage(self, staged: Identifier, identifier: Identifier) -> None:
         """Give a former table that was staged its own name.
@@ -279,7 +274,7 @@ class RestBackend(RestClient):
         if staged[0] != identifier[0]:
             self._drop_schema(staged[0], must=False)
 
-    def stage(self, row: Pointer) -> Identifier | None:
+    def stage(self, row: Pointer) -> Identifier:
         """Register a former table under a name beside its own, before its own name is free.
 
         So nothing is lost if the server does not take it. A server that still keeps the dropped
@@ -288,14 +283,11 @@ class RestBackend(RestClient):
         in the schema where it was built.
 
         Returns:
-            The name, for `unstage`; None if it needs none, because any former table is taken.
+            The name, for `unstage`.
 
         Raises:
             CannotShare: The server takes it in none of these ways.
         """
-        return self._stage(row)
-
-    def _stage(self, row: Pointer) -> Identifier:
         document = self._read(row.location)
         name = row.identifier[1]
         places = self._places(row, document)

@@ -25,7 +25,14 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Identifier, Kind
-from sparkwap.catalog.pointers import Conflict, Fate, Pointer, PointerUpdate, require_side_schema
+from sparkwap.catalog.pointers import (
+    SIDE_OF,
+    Conflict,
+    Fate,
+    Pointer,
+    PointerUpdate,
+    require_side_schema,
+)
 from sparkwap.catalog.sql_database import NAMESPACES, TABLES, SqlDatabase, pairs
 from sparkwap.core.checkpoints import SCHEMA_CREATED, SCHEMA_CREATING, Part, checkpoint
 from sparkwap.core.errors import CatalogError
@@ -37,7 +44,6 @@ if TYPE_CHECKING:
 _LOCK_SECONDS = 20
 _NAMED_ONE_BY_ONE = 20
 
-_SIDE_OF = "wap.branch"
 _NONE: Mapping[Identifier, Pointer | None] = {}
 
 
@@ -119,7 +125,7 @@ class SqlBackend(SqlDatabase):
     def side_schemas(self) -> dict[str, str]:
         """Return side schema -> audit branch."""
         statement = select(NAMESPACES.c.namespace, NAMESPACES.c.property_value).where(
-            NAMESPACES.c.catalog_name == self.name, NAMESPACES.c.property_key == _SIDE_OF
+            NAMESPACES.c.catalog_name == self.name, NAMESPACES.c.property_key == SIDE_OF
         )
         with self.reading() as connection:
             return pairs(connection.execute(statement))
@@ -130,11 +136,11 @@ class SqlBackend(SqlDatabase):
         Raises:
             ConfigError: The schema exists, and is not a side schema of this branch.
         """
-        wanted = {"exists": "true"} | ({_SIDE_OF: branch} if branch else {})
+        wanted = {"exists": "true"} | ({SIDE_OF: branch} if branch else {})
         for _ in range(2):
             present = self.schema_properties(schema)
             if present:
-                require_side_schema(schema, branch, present.get(_SIDE_OF))
+                require_side_schema(schema, branch, present.get(SIDE_OF))
                 return
             checkpoint(SCHEMA_CREATING, schema=schema, branch=branch)
             # Another process may create it at the same time; then check again. Schema and mark are

@@ -13,7 +13,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.model import Identifier, LedgerRows
-from sparkwap.catalog.pointers import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Pointer, PointerUpdate, changed_names, dropped_rows
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import GateError
 from sparkwap.core.names import base_tag
@@ -102,11 +102,10 @@ def sweep_branch(
             )
             if changed is not None
         ]
-        was = [one.before for one in done if one.before and not one.after]
-        changed = {one.after.identifier for one in done if one.after}
+        was = dropped_rows(done)
         swept = SweptBranch(
             branch,
-            tuple(sorted({row.identifier for row, _, _ in found} | changed)),
+            tuple(sorted({row.identifier for row, _, _ in found} | changed_names(done))),
             tuple(sorted(row.identifier for row in [*side, *was])),
             tuple(sorted(schemas | {row.identifier[0] for row in was})),
             sum(gone for _, _, gone in found),

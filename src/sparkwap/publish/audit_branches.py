@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +22,14 @@ from sparkwap.catalog.model import (
     OpenTable,
     TableState,
 )
-from sparkwap.catalog.pointers import CannotShare, Pointer, PointerUpdate, side_objects
+from sparkwap.catalog.pointers import (
+    CannotShare,
+    Pointer,
+    PointerUpdate,
+    changed_names,
+    dropped_rows,
+    side_objects,
+)
 from sparkwap.catalog.store import Staged
 from sparkwap.core import names
 from sparkwap.core.errors import CatalogError
@@ -36,7 +44,6 @@ class AuditBranches:
     def __init__(self, at: Staging) -> None:
         self._at = at
         self._store = at.store
-        self._shares_folders = True
 
     def open(
         self, identifier: Identifier, branch: str, properties: Mapping[str, str] | None = None
@@ -96,11 +103,8 @@ class AuditBranches:
                 )
             )
 
-        if self._shares_folders:
-            try:
-                return cloned(None)
-            except CannotShare:
-                self._shares_folders = False
+        with suppress(CannotShare):
+            return cloned(None)
         root = backend.folder(side_schema) or f"{self._at.warehouse()}/{side_schema}"
         try:
             return cloned(f"{root}/{identifier[1]}-{uuid.uuid4().hex[:8]}")
@@ -124,9 +128,7 @@ class AuditBranches:
             schema: The schema that readers use.
             branch: The audit branch.
         """
-        backend = self._store.backend
-        side = names.side_schema(schema, branch)
-        found = None if backend.takes_files else backend.folder(side)
+        found = self._store.backend.folder(names.side_schema(schema, branch))
         return found or f"{self._at.warehouse()}/{schema}"
 
     def copy(self, source: Identifier, target: Identifier, location: str) -> TableState:
@@ -262,7 +264,7 @@ class AuditBranches:
             found = self._store.map(lambda row: self._without_branch(row, branch), live)
             dropped = [(row, change) for row, change in zip(live, found, strict=True) if change]
             swaps, files = self._store.grow(dropped)
-            was = [one.before for one in done if one.before and not one.after]
+            was = dropped_rows(done)
             folders.clear()
             folders.update(self._at.own_folders([*side, *was]))
             named = {
@@ -270,7 +272,7 @@ class AuditBranches:
             }
             discarded = Discarded(
                 branch,
-                tuple(sorted({row.identifier for row, _ in dropped} | _changed(done))),
+                tuple(sorted({row.identifier for row, _ in dropped} | changed_names(done))),
                 side_objects([*side, *was]),
                 tuple(sorted(schemas | {row.identifier[0] for row in was})),
                 tuple(sorted(named - schemas)),
@@ -307,7 +309,7 @@ class AuditBranches:
             side, live = rows.get(beside), rows.get(identifier)
             change = self._without_branch(live, branch) if live and live.kind == "table" else None
             swaps, files = self._store.grow([(live, change)] if live and change else [])
-            was = [one.before for one in done if one.before and not one.after]
+            was = dropped_rows(done)
             folders.clear()
             folders.update(self._at.own_folders([*([side] if side else []), *was]))
             if side is not None:
@@ -375,11 +377,6 @@ class AuditBranches:
             (branch, branches.open_table(row.identifier, document, branch))
             for branch in branches.branches_of(document, known)
         ]
-
-
-def _changed(done: Sequence[PointerUpdate]) -> set[Identifier]:
-    """Return the tables that changes have left with other metadata."""
-    return {one.after.identifier for one in done if one.after}
 
 
 def _facts(identifier: Identifier, branch: str) -> dict[str, Any]:

@@ -240,11 +240,11 @@ class SequentialPublish:
             journal.at,
             {},
         )
-        for name in outcome.blocked:
-            for entry in (move.entry for move in journal.moves if move.identifier == name):
-                if entry.base_metadata_location is not None and entry.how != "view":
-                    backend = sequential(self._store.backend)
-                    backend.forget_staged(Pointer(name, "table", entry.base_metadata_location))
+        for entry in (move.entry for move in journal.moves):
+            base = entry.base_metadata_location
+            if entry.identifier in outcome.blocked and base is not None and entry.how != "view":
+                former = Pointer(entry.identifier, "table", base)
+                sequential(self._store.backend).forget_staged(former)
         checkpoint(checkpoints.JOURNAL_CLOSING, **sequential_journal.about(journal))
         self._at.ledger().append([*appends, *rows])
         self._at.ledger().settle(sequential_journal.row_of(journal, outcome.state))
