@@ -11,6 +11,7 @@ catalog writes the documents.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, cast
 
 from sparkwap.catalog.change import MetadataChange
@@ -113,6 +114,13 @@ class CatalogBackend(Protocol):
         Raises:
             Conflict: A row was not as expected.
             Unanswered: The catalog failed; see `fate` for the state of the changes.
+        """
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Wait until no other writer of rows that all runs share stages or commits, if it can.
+
+        Commits are right without it: they compare and swap. But of many writers that stage at once
+        one commits, and the others stage again; those that take longest may never be the fastest.
         """
 
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:

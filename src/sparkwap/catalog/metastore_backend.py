@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from sparkwap.catalog import metadata as md
@@ -198,6 +199,10 @@ class MetastoreBackend:
             if not self.metastore.drop_schema(schema) and schema in drop_schemas:
                 raise Conflict(None, f"schema {schema} got a new member meanwhile")
         at("rows_changed")
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Do not wait: the catalog has no locks."""
+        return nullcontext()
 
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
         """Return whether all, none or an unknown part of interrupted changes was made."""

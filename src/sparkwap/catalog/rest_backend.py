@@ -11,6 +11,7 @@ import re
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -244,6 +245,10 @@ class RestBackend(RestClient):
         if drop_if_empty or drop_schemas:
             self._drop_emptied()
         at("rows_changed")
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Do not wait: the catalog has no locks."""
+        return nullcontext()
 
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
         """Return whether all, none or an unknown part of interrupted changes was made."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,13 @@ if TYPE_CHECKING:
     pass
 
 _BUSY_SECONDS = 60
+_LONGEST_TURN_SECONDS = 60
+_LONGEST_WAIT_SECONDS = 120
 _WRITES = "sparkwap_writes"
 _POSTGRES_CLOCK = "extract(epoch from clock_timestamp())"
+
+_thread = threading.local()
+"""``has_turn``: the thread has its turn, so a commit within its commit must not wait for it."""
 
 _metadata = MetaData()
 TABLES = Table(
@@ -141,6 +147,38 @@ class SqlDatabase:
                 yield connection
 
     @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Stage and commit while no other writer does; see `CatalogBackend.turn`.
+
+        Only PostgreSQL has such a lock, which serves its requests in their order. It ends with its
+        transaction, so also with the process, and the database ends a transaction that is idle for
+        too long.
+        """
+        if self.engine.dialect.name != "postgresql" or getattr(_thread, "has_turn", False):
+            yield
+            return
+        with contextlib.ExitStack() as held:
+            # Whatever the lock fails with, a commit without it is right.
+            with contextlib.suppress(DBAPIError):
+                connection = held.enter_context(self.engine.connect())
+                # The end of a lost connection is no error of the commit, which has its own.
+                held.callback(_quietly(connection.rollback))
+                connection.execute(
+                    text(
+                        f"set local lock_timeout = '{_LONGEST_WAIT_SECONDS}s'; "
+                        "set local idle_in_transaction_session_timeout = "
+                        f"'{_LONGEST_TURN_SECONDS}s'"
+                    )
+                )
+                connection.execute(
+                    text("select pg_advisory_xact_lock(hashtextextended(:name, 0))"),
+                    {"name": f"sparkwap {self.name}"},
+                )
+            _thread.has_turn = True
+            held.callback(setattr, _thread, "has_turn", False)
+            yield
+
+    @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
         """Open a connection to read with.
 
@@ -198,6 +236,14 @@ class SqlDatabase:
 def pairs(rows: Iterable[Any]) -> dict[str, str]:
     """Return the first column of rows -> the second column."""
     return {row[0]: row[1] for row in rows}
+
+
+def _quietly(function: Callable[[], None]) -> Callable[[], None]:
+    def call() -> None:
+        with contextlib.suppress(DBAPIError):
+            function()
+
+    return call
 
 
 def _engine(uri: str) -> Engine:

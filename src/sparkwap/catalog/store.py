@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -35,8 +36,18 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _CACHED_DOCUMENTS = 1000
-_TRIES = 8
+_TRIES = 20
 _FIRST_WAIT_SECONDS = 0.02
+# A longer pause would not help: each lost try is another writer's commit.
+_LONGEST_WAIT_SECONDS = 1.0
+_IN_TURN: Collection[Operation] = frozenset(
+    {
+        "publish", "rollback", "reopen", "discard", "ledger", "sweep", "sweep_table", "erase",
+        "maintain",
+    }
+)  # fmt: skip
+"""Operations that append rows to the ledger, whose tables all runs share."""
+
 _PARTLY = (
     "`dbt run-operation wap_status` shows the state; when the cause is mended, the same command "
     "makes the rest."
@@ -256,6 +267,10 @@ class Store:
             checkpoint(steps[part], **facts)
 
         def once() -> R:
+            with self.backend.turn() if operation in _IN_TURN else nullcontext():
+                return in_turn()
+
+        def in_turn() -> R:
             at("begins")
             try:
                 staged = stage()
@@ -292,7 +307,12 @@ class Store:
             return staged.result
 
         try:
-            return retrying(lambda one: isinstance(one, _Again), tries, _FIRST_WAIT_SECONDS)(once)
+            return retrying(
+                lambda one: isinstance(one, _Again),
+                tries,
+                _FIRST_WAIT_SECONDS,
+                _LONGEST_WAIT_SECONDS,
+            )(once)
         except _Again as error:
             extent = "Nothing was changed." if self.backend.atomic else self._extent
             raise CatalogError(

@@ -6,6 +6,7 @@ and the messages of Iceberg and the databases. An unknown error is not transient
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
@@ -158,7 +159,10 @@ def step(rule: Rule, found: Fate, tried: int, tries: int = TRIES) -> Step:
 
 
 def retrying(
-    again: Callable[[BaseException], bool], tries: int = TRIES, first: float = FIRST_WAIT_SECONDS
+    again: Callable[[BaseException], bool],
+    tries: int = TRIES,
+    first: float = FIRST_WAIT_SECONDS,
+    longest: float = math.inf,
 ) -> Retrying:
     """Return a retry policy for transient errors, with pauses that double.
 
@@ -166,13 +170,14 @@ def retrying(
         again: Returns whether an error is transient.
         tries: The maximum number of calls; after the last call, its error is raised.
         first: The first pause, in seconds.
+        longest: The longest pause, in seconds.
     """
     import tenacity
 
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception(again),
         # Jitter, because writers with equal pauses would collide again.
-        wait=tenacity.wait_exponential_jitter(first, first * 1000, jitter=first),
+        wait=tenacity.wait_exponential_jitter(first, min(first * 1000, longest), jitter=first),
         stop=tenacity.stop_after_attempt(tries),
         reraise=True,
     )

@@ -29,7 +29,6 @@ from sparkwap.core.errors import CatalogError
 from sparkwap.publish.planner import Publisher
 from sparkwap.publish.rollback import AsBeforePublish, Reopener, Undoer
 from sparkwap.publish.staging import (
-    PUBLISH_TRIES,
     Staging,
     names_of,
     publish_rows,
@@ -146,7 +145,7 @@ class Publishing:
             )
 
         receipt = self._store.commit(
-            stage, "publish", PUBLISH_TRIES, run_id=run_id, branch=branch, publish_id=publish_id
+            stage, "publish", run_id=run_id, branch=branch, publish_id=publish_id
         )
         self._look_again(receipt)
         checkpoint(PUBLISH_VERIFIED, run_id=run_id, branch=branch, publish_id=publish_id)
@@ -208,7 +207,7 @@ class Publishing:
             return self._at.staged(receipt, plans, [*appends, *recorded])
 
         return self._store.commit(
-            stage, "rollback", PUBLISH_TRIES, run_id=run_id, branch=branch, publish_id=publish_id
+            stage, "rollback", run_id=run_id, branch=branch, publish_id=publish_id
         )
 
     def reopen(
@@ -267,7 +266,7 @@ class Publishing:
             return self._at.staged(found, extended, record(found))
 
         try:
-            return self._store.commit(stage, "reopen", PUBLISH_TRIES, branch=branch)
+            return self._store.commit(stage, "reopen", branch=branch)
         except RollbackRefused as error:
             self._store.backend.apply([], documents={}, drop_if_empty=schemas)
             if len(attempts) > 1 and not self._store.backend.atomic:

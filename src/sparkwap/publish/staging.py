@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-PUBLISH_TRIES = 10
-
 
 @dataclass(frozen=True, slots=True)
 class Staging:
