@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -13,9 +15,10 @@ import pytest
 from helpers.crashes.injector import Injector
 from helpers.postgres import running_postgres
 
-from sparkwap.catalog import LedgerRows, PublishRefused
+from sparkwap.catalog import LedgerRows, PublishRefused, sql_database
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
+from sparkwap.catalog.store import Store
 from sparkwap.core import checkpoints
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import Limits
@@ -218,3 +221,88 @@ def test_a_connection_that_is_cut_in_the_transaction(pg: Bench) -> None:
     assert (pg.pointers(), pg.files()) == (before, files)
     pg.publish(*items)
     assert [pg.read(name) for name in "ab"] == [[1, 2], [1, 2]]
+
+
+def test_publishes_of_many_runs_take_turns(pg: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All append to the ledger's tables; without turns most would be staged many times."""
+    names = [f"t{number}" for number in range(12)]
+    items = {}
+    for name in names:
+        pg.table(name, 1)
+        items[name] = pg.candidate(name, 2)
+    pg.lake.ledger.ensure({"publishes"})
+    staged: list[str] = []
+    real = Store._apply
+
+    def counted(store: Store, *arguments: Any) -> None:
+        staged.append(threading.current_thread().name)
+        real(store, *arguments)
+
+    monkeypatch.setattr(Store, "_apply", counted)
+
+    def publish(name: str) -> None:
+        lake = Lake("lake", pg.properties)
+        lake.publishing.publish(
+            [items[name]], run_id=name, tag="t", tag_max_age_ms=None, branch="pr_1"
+        )
+        lake.close()
+
+    threads = [threading.Thread(target=publish, args=(name,), name=name) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(staged) == sorted(names)
+    assert all(pg.read(name) == [1, 2] for name in names)
+    assert sorted(row["run_id"] for row in pg.lake.ledger.rows("publishes")) == sorted(names)
+
+
+@pytest.mark.parametrize("limit", ["_LONGEST_TURN_SECONDS", "_LONGEST_WAIT_SECONDS"])
+def test_a_writer_that_hangs_stops_no_other(
+    pg: Bench, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(sql_database, limit, 1)
+    for name in "ab":
+        pg.table(name, 1)
+    items = {name: pg.candidate(name, 2) for name in "ab"}
+    pg.lake.ledger.ensure({"publishes"})
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def hang(step: checkpoints.Checkpoint, facts: Any) -> None:
+        if step.name == "publish.files_written" and facts["run_id"] == "slow":
+            hangs.set()
+            goes_on.wait(30)
+
+    def publish(name: str, run_id: str) -> None:
+        lake = Lake("lake", pg.properties)
+        lake.publishing.publish(
+            [items[name]], run_id=run_id, tag="t", tag_max_age_ms=None, branch="pr_1"
+        )
+        lake.close()
+
+    end = checkpoints.listen(hang)
+    try:
+        slow = threading.Thread(target=publish, args=("a", "slow"))
+        slow.start()
+        assert hangs.wait(10)
+        publish("b", "fast")
+        assert (pg.read("a"), pg.read("b")) == ([1], [1, 2])
+        goes_on.set()
+        slow.join()
+    finally:
+        end()
+    assert (pg.read("a"), pg.read("b")) == ([1, 2], [1, 2])
+
+
+def test_a_killed_writer_keeps_no_turn(pg: Bench) -> None:
+    child = os.fork()
+    if child == 0:
+        with Lake("lake", pg.properties).store.backend.turn():
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    pg.table("a", 1)
+    item = pg.candidate("a", 2)
+    started = time.monotonic()
+    pg.publish(item)
+    assert pg.read("a") == [1, 2]
+    assert time.monotonic() - started < sql_database._LONGEST_TURN_SECONDS / 2

@@ -478,8 +478,8 @@ def test_a_writer_that_always_wins(bench: Bench, monkeypatch: pytest.MonkeyPatch
     before, files = bench.pointers(), bench.files()
     with monkeypatch.context() as context:
         context.setattr(SqlBackend, "apply", apply)
-        context.setattr("sparkwap.catalog.store._FIRST_WAIT_SECONDS", 0.001)
-        with pytest.raises(CatalogError, match="10 times in a row"):
+        context.setattr("sparkwap.catalog.store._LONGEST_WAIT_SECONDS", 0.001)
+        with pytest.raises(CatalogError, match="20 times in a row"):
             bench.publish(item)
     assert (bench.pointers(), bench.files()) == (before, files)
 
