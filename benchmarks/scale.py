@@ -117,7 +117,6 @@ def _measure(lakes: list[BenchLake], which: list[str], pairs: int) -> None:
     print(machine())
     print(f"| command | {small.tables} tables | {large.tables} tables | ratio | of CPU | limit |")
     print("|---|---|---|---|---|---|")
-    missed = []
     for name in which:
         figures = [[lake.run(COMMANDS[name]) for lake in lakes] for _ in range(pairs)]
         walls = [(a[0], b[0]) for a, b in figures]

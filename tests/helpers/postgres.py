@@ -34,6 +34,7 @@ class Postgres:
     folder: Path
     port: int
     rights: Mapping[str, Any]
+    max_connections: int = 100
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -45,6 +46,7 @@ class Postgres:
         """Start the server, and wait until it answers."""
         options = ["-p", str(self.port), "-k", str(self.folder)]
         options += ["-c", "listen_addresses=127.0.0.1", "-F"]
+        options += ["-c", f"max_connections={self.max_connections}"]
         command = ["postgres", "-D", str(self.folder / "data"), *options]
         self._process = subprocess.Popen(command, cwd=self.folder, **self.rights)
         _wait(self.port)
@@ -59,7 +61,7 @@ class Postgres:
 
 
 @contextmanager
-def running_postgres() -> Iterator[Postgres]:
+def running_postgres(max_connections: int = 100) -> Iterator[Postgres]:
     """Start a server on loopback. Skips where there is none."""
     if not (shutil.which("initdb") and shutil.which("postgres")):
         pytest.skip("initdb and postgres are not on this machine")
@@ -78,7 +80,7 @@ def running_postgres() -> Iterator[Postgres]:
     data = str(folder / "data")
     initdb = ["initdb", "-D", data, "-A", "trust", "-U", "lake", "--no-sync", "-E", "UTF8"]
     subprocess.run(initdb, check=True, cwd=folder, **rights)
-    server = Postgres(folder, port, rights)
+    server = Postgres(folder, port, rights, max_connections)
     try:
         server.start()
         yield server
