@@ -97,9 +97,10 @@ def _compare(lake: Lake, projects: dict[str, list[Path]], rounds: int) -> None:
     rows = [row for row in rows if row["rebuild_of"] is None]
     outcomes = {one: sum(r["outcome"] == one for r in rows) for one in {r["outcome"] for r in rows}}
     tries = [row["tries"] or 0 for row in rows]
+    waited = max(row["waited_seconds"] or 0 for row in rows)
     print(
         f"gated: {outcomes}; built again {sum(map(bool, tries))}, at most {max(tries)} times; "
-        f"waited at most {max(row['waited_seconds'] or 0 for row in rows):.0f} s; errors {len(failed)}"
+        f"waited at most {waited:.0f} s; errors {len(failed)}"
     )
     for error in failed[:5]:
         print(error)
@@ -175,10 +176,10 @@ def _project(home: Path, side: str, number: int, uri: str, port: int, shared: bo
     }
     if shared and side == "gated":
         files["models/log.sql"] = SHARED
-    for name, text in files.items():
+    for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(content)
     return folder
 
 
