@@ -60,7 +60,10 @@ _CLASSES: tuple[tuple[Rule, re.Pattern[str]], ...] = (
             r"SQLITE_BUSY|SQLITE_LOCKED|database (?:table )?is locked"
             r"|The database file is locked"
             r"|could not serialize access|deadlock detected"
-            r"|could not obtain lock|canceling statement due to lock timeout",
+            r"|could not obtain lock|canceling statement due to lock timeout"
+            # In libpq's words. Iceberg's may come after a commit whose connection was lost.
+            r"|connection to server .* failed: FATAL: +"
+            r"(?:sorry, too many clients|remaining connection slots|too many connections)",
             re.IGNORECASE,
         ),
     ),

@@ -20,6 +20,16 @@ MESSAGES: list[tuple[Rule, str]] = [
         "org.sqlite.SQLiteException: [SQLITE_BUSY] The database file is locked",
     ),
     ("retry", "ERROR: could not serialize access due to concurrent update"),
+    (
+        "retry",
+        '(psycopg2.OperationalError) connection to server at "127.0.0.1", port 5432 failed: '
+        "FATAL:  sorry, too many clients already",
+    ),
+    (
+        "fail",
+        "org.apache.iceberg.jdbc.UncheckedSQLException: Failed to connect: jdbc:postgresql://db\n"
+        "Caused by: org.postgresql.util.PSQLException: FATAL: sorry, too many clients already",
+    ),
     ("retry", "ERROR: deadlock detected\n  Detail: Process 1 waits for ShareLock"),
     (
         "refresh",
@@ -65,7 +75,7 @@ def test_sqlstates_and_causes_count() -> None:
     wrapped = OperationalError("update t", {}, Serialization("sagt ein Server auf Deutsch"))
     assert rule_of(wrapped) == "retry"
     told = RuntimeError("the statement failed")
-    told.__cause__ = ValueError(MESSAGES[3][1])
+    told.__cause__ = ValueError(next(text for rule, text in MESSAGES if rule == "refresh"))
     assert rule_of(told) == "refresh"
     assert rule_of(ValueError("no")) == "fail"
 
