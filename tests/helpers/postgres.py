@@ -39,8 +39,12 @@ class Postgres:
 
     @property
     def uri(self) -> str:
-        """SQLAlchemy's URI of the database."""
-        return f"postgresql+psycopg2://lake@127.0.0.1:{self.port}/postgres"
+        """SQLAlchemy's URI of the database, for its superuser."""
+        return self.uri_of("lake")
+
+    def uri_of(self, role: str) -> str:
+        """Return the URI for another role."""
+        return f"postgresql+psycopg2://{role}@127.0.0.1:{self.port}/postgres"
 
     def start(self) -> None:
         """Start the server, and wait until it answers."""

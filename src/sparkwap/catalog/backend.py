@@ -51,6 +51,13 @@ class CatalogBackend(Protocol):
     def refusal_of_name(self, identifier: Identifier) -> str | None:
         """Return why a new table or view cannot have this name, in words; None if it can."""
 
+    def require_writer(self) -> None:
+        """Check that the user may write, before anything is done, as far as the catalog tells it.
+
+        Raises:
+            WriteDenied: The user may only read.
+        """
+
     def get(self, identifier: Identifier) -> Pointer | None:
         """Return the row of one table or view; None if it does not exist."""
 

@@ -68,6 +68,9 @@ class MetastoreBackend:
 
     # Reading
 
+    def require_writer(self) -> None:
+        """Do nothing: the catalog has no question for the rights of its user."""
+
     def refusal_of_name(self, identifier: Identifier) -> str | None:
         """Return why a new table or view cannot have this name, in words; None if it can."""
         if not all(map(_NAME.fullmatch, identifier)):

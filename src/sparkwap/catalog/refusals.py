@@ -131,6 +131,17 @@ class RollbackTorn(PublishError):
         return better
 
 
+class WriteDenied(CatalogError):
+    """The user of the catalog's database may not write it; the transaction was rolled back."""
+
+    def __init__(self, user: str | None, reason: str) -> None:
+        super().__init__(
+            f"{f'The user {user}' if user else 'The user'} may not write the catalog's database: "
+            f"{reason}. Nothing was changed by this: tables, audit branches and ledger are as they "
+            "were. Run the command as a user with the rights of a writer."
+        )
+
+
 class CommitUnknown(CatalogError):
     """It is unknown whether the database has committed the transaction."""
 

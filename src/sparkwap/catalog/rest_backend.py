@@ -86,6 +86,9 @@ class RestBackend(RestClient):
 
     # Reading
 
+    def require_writer(self) -> None:
+        """Do nothing: the catalog has no question for the rights of its user."""
+
     def refusal_of_name(self, identifier: Identifier) -> str | None:
         """Return None: the catalog takes all names."""
         return None

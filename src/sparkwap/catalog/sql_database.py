@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import (
     Column,
@@ -18,24 +18,26 @@ from sqlalchemy import (
     create_engine,
     delete,
     event,
+    false,
     insert,
     make_url,
     select,
     text,
     update,
 )
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateTable
 
+from sparkwap.catalog.refusals import WriteDenied
 from sparkwap.core.errors import CatalogError
-
-if TYPE_CHECKING:
-    pass
 
 _BUSY_SECONDS = 60
 _LONGEST_TURN_SECONDS = 60
 _LONGEST_WAIT_SECONDS = 120
 _WRITES = "sparkwap_writes"
+_DENIED = frozenset({"42501", "25006"})
+"""SQLSTATEs of a statement without the right to it, and in a database that is read-only."""
 _POSTGRES_CLOCK = "extract(epoch from clock_timestamp())"
 
 _thread = threading.local()
@@ -80,6 +82,12 @@ class SqlDatabase:
     def close(self) -> None:
         """Close the connections."""
         self.engine.dispose()
+
+    def require_writer(self) -> None:
+        """Raise `WriteDenied` if the user may not write, by a statement that changes no row."""
+        with self.transaction() as connection:
+            connection.execute(update(TABLES).where(false()).values(metadata_location=None))
+            connection.execute(update(NAMESPACES).where(false()).values(property_value=None))
 
     def schema_properties(
         self, schema: str, connection: Connection | None = None
@@ -140,6 +148,9 @@ class SqlDatabase:
 
         If a transaction begins as a reader and writes later, while another one does the same,
         SQLite fails at once with "database is locked", whatever the timeout.
+
+        Raises:
+            WriteDenied: The user may not write; see `_engine`.
         """
         with self.engine.connect() as plain:
             connection = plain.execution_options(**{_WRITES: True})
@@ -222,7 +233,7 @@ class SqlDatabase:
         return True
 
     def _create(self) -> None:
-        tolerated = contextlib.suppress(DBAPIError)
+        tolerated = contextlib.suppress(DBAPIError, WriteDenied)
         for table in (TABLES, NAMESPACES):
             with tolerated, self.transaction() as connection:
                 connection.execute(CreateTable(table, if_not_exists=True))
@@ -247,9 +258,12 @@ def _quietly(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def _engine(uri: str) -> Engine:
+    """Return an engine whose writes raise `WriteDenied`, PyIceberg's too, if the user may not."""
     url = make_url(uri)
     if url.get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True)
+        engine = create_engine(url, pool_pre_ping=True)
+        event.listen(engine, "handle_error", _deny)
+        return engine
     if url.database and url.database != ":memory:":
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
@@ -264,3 +278,14 @@ def _engine(uri: str) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _deny(context: ExceptionContext) -> None:
+    statement = (context.statement or "").lstrip().lower()
+    # `select ... for update` needs the right to write, too.
+    locks = "for update" in statement or "for share" in statement
+    reads = statement.startswith("select") and not locks
+    if getattr(context.original_exception, "pgcode", None) in _DENIED and not reads:
+        url = context.engine.url if context.engine is not None else None
+        reason = str(context.original_exception).strip().splitlines()[0]
+        raise WriteDenied(url.username if url is not None else None, reason)

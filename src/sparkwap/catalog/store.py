@@ -26,7 +26,7 @@ from sparkwap.catalog.pointers import (
     PointerUpdate,
     Unanswered,
 )
-from sparkwap.catalog.refusals import CommitUnknown
+from sparkwap.catalog.refusals import CommitUnknown, WriteDenied
 from sparkwap.catalog.threads import Threads
 from sparkwap.core.checkpoints import COMMIT_STEPS, Operation, Part, checkpoint
 from sparkwap.core.errors import CatalogError, MetadataFileMissing, SparkwapError
@@ -347,7 +347,7 @@ class Store:
             CommitUnknown: The catalog has refused a change after it had made another one.
         """
         if self.backend.atomic:
-            if self._fate(staged) == "not made":
+            if isinstance(error, WriteDenied) or self._fate(staged) == "not made":
                 self.delete(staged.files)
             return
         # A request that was interrupted may still be executed.

@@ -115,6 +115,7 @@ class Erasure:
             return [*plan, *report.next_steps(request, found.blockers)]
         if found.blockers:
             raise ConfigError("\n".join([*plan, *report.next_steps(request, found.blockers)]))
+        self._lake.store.backend.require_writer()
         remove_leftovers(self._lake)
         self._require_no_maintenance("Nothing has changed")
         if not journal.report:

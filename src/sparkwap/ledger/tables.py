@@ -263,6 +263,8 @@ class LedgerTables:
     def _ensure_one(self, name: str, *, new: bool) -> None:
         catalog, schema = self.lake.catalog, SCHEMAS[name]
         if new:
+            # PyIceberg writes the table's file before it asks the catalog.
+            self.lake.store.backend.require_writer()
             self.lake.ensure_schema(LEDGER_SCHEMA)
             checkpoint(LEDGER_CREATING, table=f"{LEDGER_SCHEMA}.{name}")
             table = catalog.create_table_if_not_exists(

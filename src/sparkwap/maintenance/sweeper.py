@@ -130,8 +130,9 @@ class Sweeper:
             files: Also look for files to which nothing refers. Reads all manifests of the lake.
 
         Raises:
-            CatalogError: Metadata cannot be read.
+            CatalogError: Metadata cannot be read, or the catalog cannot be written.
         """
+        self._lake.store.backend.require_writer()
         remove_leftovers(self._lake)
         survey, plan = self._decided()
         report = SweepReport(plan, orphans.Orphans((), {}), done=True, branches=self._sizes(plan))

@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 from helpers.crashes.injector import Injector
+from helpers.documents import ROOT, blocks
 from helpers.postgres import running_postgres
 
 from sparkwap.catalog import LedgerRows, PublishRefused, sql_database
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Store
+from sparkwap.catalog.refusals import WriteDenied
 from sparkwap.core import checkpoints
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import Limits
@@ -306,3 +308,35 @@ def test_a_killed_writer_keeps_no_turn(pg: Bench) -> None:
     pg.publish(item)
     assert pg.read("a") == [1, 2]
     assert time.monotonic() - started < sql_database._LONGEST_TURN_SECONDS / 2
+def test_roles_that_do_not_own_the_tables(pg: Bench, server: str, tmp_path: Path) -> None:
+    from sqlalchemy import create_engine, text
+
+    _, grants = blocks(ROOT / "docs/catalogs/postgresql.md", "sql")
+    engine = create_engine(server)
+    with engine.begin() as connection:
+        connection.execute(text("create role lake_writer login; create role lake_reader login"))
+        connection.execute(text(grants))
+    engine.dispose()
+    writer = type(pg)(pg.folder, server.replace("lake@", "lake_writer@"))
+    reader = Lake("lake", {**pg.properties, "uri": server.replace("lake@", "lake_reader@")})
+    writer.table("a", 1)
+    first = writer.publish(writer.candidate("a", 2))
+    candidate = writer.candidate("a", 3)
+    before, files = writer.pointers(), writer.files()
+    began = time.monotonic()
+    with pytest.raises(WriteDenied, match="The user lake_reader may not write"):
+        reader.publishing.publish(
+            [candidate], run_id="x", tag="t", tag_max_age_ms=None, branch="pr_1"
+        )
+    with pytest.raises(WriteDenied):
+        reader.publishing.rollback(first.entries, run_id="y", publish_id=first.publish_id)
+    with pytest.raises(WriteDenied):
+        reader.ledger.append(LedgerRows("alerts", [{"run_id": "x"}]))  # a table that is missing
+    # A commit of an unknown fate would be looked at for eight seconds.
+    assert time.monotonic() - began < 5
+    assert (writer.pointers(), writer.files()) == (before, files)
+    assert not reader.ledger.rows("alerts")
+    writer.publish(candidate)
+    assert writer.read("a") == [1, 2, 3]
+    writer.lake.close()
+    reader.close()

@@ -78,6 +78,7 @@ def run_probe(
     before_drop: Callable[[], None] = lambda: None,
 ) -> str:
     """Run the probe, drop its table, and return the problem; empty if there is none."""
+    lake.store.backend.require_writer()
     lake.ensure_schema(LEDGER_SCHEMA)
     try:
         for statement in probe.statements:
@@ -284,5 +285,7 @@ def _rows(session: Any, sql: str) -> list[Any]:
 
 def _words(error: BaseException) -> str:
     reply = getattr(error.args[0], "status", None) if error.args else None
-    message = short_error(str(getattr(reply, "errorMessage", None) or error)).strip()
+    # The text of dbt's own errors begins with a line for their kind.
+    message = getattr(reply, "errorMessage", None) or getattr(error, "msg", None) or error
+    message = short_error(str(message)).strip()
     return (message.splitlines() or [type(error).__name__])[0].rstrip(".")
