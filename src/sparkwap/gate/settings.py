@@ -17,6 +17,7 @@ PublishMode = Literal["run", "lineage", "never"]
 ReadsMode = Literal["warn", "ignore", "strict"]
 SweepMode = Literal["never", "end_of_run"]
 LogMode = Literal["file", "dbt", "none"]
+ActorMode = Literal["record", "never"]
 WarningMode = Literal["known", "publish", "hold"]
 DisabledMode = Literal["hold", "publish"]
 AuditMode = Literal["single", "fused"]
@@ -116,6 +117,7 @@ class GateSettings:
         alerts: The alerts and their routes.
         openlineage: Whether a run sends OpenLineage events at its end.
         writes: Ungated tables that hooks and operations may write to and change.
+        actor: Whether the ledger records who has called a command, and on which host.
         varying: Variables that may have another value in each run; a test that uses one of them is
             not held because of it.
     """
@@ -144,6 +146,7 @@ class GateSettings:
     alerts: AlertSettings = field(default_factory=AlertSettings)
     openlineage: SweepMode = "never"
     writes: tuple[Name, ...] = ()
+    actor: ActorMode = "record"
     varying: tuple[str, ...] = ()
 
     @classmethod
@@ -157,10 +160,10 @@ class GateSettings:
         `wap_alerts`, `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days`,
         `wap_sweep_files_after_days`, `wap_sweep_manifests_after_days`, `wap_maintain`,
         `wap_maintain_budget`, `wap_maintain_keep_days`, `wap_maintain_keep_publishes`,
-        `wap_openlineage`, `wap_varying_vars` and `wap_diff_hide`. A missing key, or a key without
-        a value (`wap_branch:`), has its default; but `wap_tag_retention_days` without a value keeps
-        tags without limit. Numbers and booleans may be text, as from `env_var`. Keys without the
-        prefix `wap_` are ignored.
+        `wap_openlineage`, `wap_actor`, `wap_varying_vars` and `wap_diff_hide`. A missing key, or a
+        key without a value (`wap_branch:`), has its default; but `wap_tag_retention_days` without a
+        value keeps tags without limit. Numbers and booleans may be text, as from `env_var`. Keys
+        without the prefix `wap_` are ignored.
 
         Raises:
             ConfigError: Unknown keys or illegal values; one message lists all of them.
@@ -206,6 +209,7 @@ class GateSettings:
             varying=reader.read("wap_varying_vars", _names, "a list of names of variables") or (),
             alerts=_given(reader.read("wap_alerts", alerting.parse, None), AlertSettings()),
             openlineage=cast(SweepMode, reader.choice("wap_openlineage", get_args(SweepMode))),
+            actor=cast(ActorMode, reader.choice("wap_actor", get_args(ActorMode))),
         )
         reader.finish()
         return settings

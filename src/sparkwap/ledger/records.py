@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 from sparkwap.catalog.model import Candidate, How, PublishedEntry
+from sparkwap.core import caller
 from sparkwap.ledger.rollback_plan import Undone, undone_entries
 
 LOADED = "load."
@@ -39,6 +40,7 @@ class LedgerPublish:
         entries: All tables and views of the publish.
         left: The entries that were not rolled back.
         manifest_hash: The manifest of the published code; None if it is not stored.
+        by: Project, actor and host in words; empty if they are not recorded.
     """
 
     publish_id: str
@@ -48,6 +50,7 @@ class LedgerPublish:
     entries: tuple[PublishedEntry, ...]
     left: tuple[PublishedEntry, ...]
     manifest_hash: str | None = None
+    by: str = ""
 
     @property
     def rolled_back(self) -> bool:
@@ -176,6 +179,7 @@ def _publish(rows: Sequence[Mapping[str, Any]], undone: Collection[Undone]) -> L
         tuple(entries[name] for name in names),
         tuple(entries[name] for name in names if (first["publish_id"], *name) not in undone),
         first.get("manifest_hash"),
+        caller.describe(first),
     )
 
 

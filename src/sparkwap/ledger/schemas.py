@@ -11,6 +11,9 @@ _TIME = pa.timestamp("us", tz="UTC")
 _ID = pa.int64()
 _BYTES = pa.binary()
 
+_CALLER = {"actor": _TEXT, "host": _TEXT, "catalog_user": _TEXT}
+_CALLER_OF_RUN = {**_CALLER, "project": _TEXT, "command": _TEXT}
+
 SCHEMAS: Mapping[str, pa.Schema] = {
     "runs": pa.schema(
         {
@@ -31,6 +34,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "session": _TEXT,
             "as_of": _TEXT,
             "pins": pa.map_(_TEXT, _TEXT),
+            **_CALLER,
         }
     ),
     "nodes": pa.schema(
@@ -103,6 +107,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "accepted_at": _TIME,
             "until": _TIME,
             "tables": pa.map_(_TEXT, _TEXT),
+            **_CALLER_OF_RUN,
         }
     ),
     "metrics": pa.schema(
@@ -144,6 +149,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "undone_metadata": _TEXT,
             "undone_by": _TEXT,
             "manifest_hash": _TEXT,
+            **_CALLER_OF_RUN,
         }
     ),
     "manifests": pa.schema(
@@ -168,6 +174,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "uuid": _TEXT,
             "count": _ID,
             "bytes": _ID,
+            **_CALLER_OF_RUN,
         }
     ),
     "maintenance": pa.schema(
@@ -193,6 +200,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "metadata_files": _ID,
             "base_snapshot": _ID,
             "snapshot": _ID,
+            **_CALLER_OF_RUN,
         }
     ),
     "alerts": pa.schema(
@@ -226,6 +234,11 @@ SCHEMAS: Mapping[str, pa.Schema] = {
     ),
 }
 """Table -> columns. All times are UTC.
+
+Callers:
+    actor, host, catalog_user, project, command: The `Caller` of the command that wrote the row.
+        `LedgerTables` adds them. A row of ``runs`` that a later command writes for a dead run has
+        the host of that run, and no actor.
 
 Runs:
     runs.tries: How often the run built again because ``main`` had moved.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -28,6 +28,7 @@ from sparkwap.catalog.files import write_failed
 from sparkwap.catalog.model import LedgerRows, merge_rows
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
+from sparkwap.core.caller import Caller
 from sparkwap.core.checkpoints import LEDGER_CREATED, LEDGER_CREATING, checkpoint
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA
@@ -78,6 +79,8 @@ class LedgerLake(Protocol):
     def catalog(self) -> Catalog: ...
     @property
     def warehouse(self) -> str: ...
+    @property
+    def caller(self) -> Caller: ...
     def relations(self, schema: str) -> Mapping[str, str]: ...
     def ensure_schema(self, schema: str) -> Any: ...
 
@@ -204,7 +207,7 @@ class LedgerTables:
         `merge_rows`). A manifest that the ledger already has is left out.
         """
         return self.stage_changes(
-            [append_change(new) for new in map(self._new, appends) if new.rows]
+            [append_change(self._by_caller(new)) for new in map(self._new, appends) if new.rows]
         )
 
     def stage_changes(self, changes: Sequence[TableChange]) -> Staged[None]:
@@ -231,6 +234,14 @@ class LedgerTables:
         known = self.read("manifests", ex.In("hash", hashes), ("hash",))
         kept = {row["hash"] for row in known}
         return LedgerRows("manifests", [row for row in append.rows if row["hash"] not in kept])
+
+    def _by_caller(self, append: LedgerRows) -> LedgerRows:
+        """Return the rows with the caller of this command, in tables that have it."""
+        columns = SCHEMAS[append.table].names
+        if "actor" not in columns:
+            return append
+        caller = {key: value for key, value in asdict(self.lake.caller).items() if key in columns}
+        return LedgerRows(append.table, [{**caller, **row} for row in append.rows])
 
     def _stage_one(
         self, change: TableChange, swaps: list[PointerUpdate], files: list[str], obsolete: list[str]

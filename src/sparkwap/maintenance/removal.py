@@ -255,6 +255,9 @@ def died(lease: Lease, message: str) -> dict[str, Any]:
         "ended_at": lease.last_heard,
         "outcome": "died",
         "message": message,
+        # Not those of the command that writes the row.
+        **dict.fromkeys(("actor", "catalog_user", "project")),
+        "host": lease.host,
     }
 
 

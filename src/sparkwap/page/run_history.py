@@ -34,6 +34,8 @@ class RunOverview:
     command: str
     target: str
     branch: str
+    project: str
+    by: str
     outcome: str
     counts: Mapping[str, int]
     seconds: float | None
@@ -67,6 +69,8 @@ def overviews(
             command=row["command"] or "",
             target=row["target"] or "",
             branch=row["branch"] or "",
+            project=row["project"] or "",
+            by=" on ".join(part for part in (row.get("actor"), row.get("host")) if part),
             outcome=later.get(row["run_id"]) or row["outcome"] or "unknown",
             counts=dict(verdicts.get(row["run_id"], {})),
             seconds=_seconds(row),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from sparkwap.catalog.model import ColumnState, Head, Identifier, Kind, Read, Ta
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.catalog.store import Staged, Store
+from sparkwap.core.caller import Caller, this_caller
 from sparkwap.core.errors import CatalogError, ConfigError
 from sparkwap.publish.audit_branches import AuditBranches
 from sparkwap.publish.publishing import Publishing
@@ -52,16 +54,27 @@ class Lake:
         properties: PyIceberg's catalog properties: ``type`` (``sql``, the default, ``rest``,
             ``hive`` or ``glue``), ``uri`` of the database or server, ``warehouse``, and the
             properties of the file access.
+        caller: Who changes the lake, for the ledger; by default, the caller of this process.
 
     Raises:
         ConfigError: A property is missing or not supported.
         CatalogError: The database or server cannot be used.
     """
 
-    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, properties: Mapping[str, str], caller: Caller | None = None
+    ) -> None:
         self.name = name
         self._store = Store(_pointers(name, properties))
         self.properties = dict(self._store.backend.properties)
+        self._caller = caller
+
+    @cached_property
+    def caller(self) -> Caller:
+        """Who changes this lake."""
+        rows, caller = self._store.backend, self._caller or this_caller()
+        user = rows.engine.url.username if isinstance(rows, SqlBackend) else None
+        return replace(caller, catalog_user=user) if caller.actor else caller
 
     @property
     def catalog(self) -> Catalog:

@@ -41,6 +41,7 @@ def test_all_settings_are_read() -> None:
             "wap_disabled_tests": "publish",
             "wap_log": "none",
             "wap_openlineage": "end_of_run",
+            "wap_actor": "never",
         }
     )
     assert settings == GateSettings(
@@ -60,6 +61,7 @@ def test_all_settings_are_read() -> None:
         upkeep=Upkeep("end_of_run", None, 0.05, 3, 9),
         log="none",
         openlineage="end_of_run",
+        actor="never",
     )
 
 
@@ -109,6 +111,7 @@ def test_a_key_without_a_value() -> None:
         ("wap_sweep_files_after_days", "soon", "1 or more"),
         ("wap_maintain", "always", "never, end_of_run"),
         ("wap_openlineage", "always", "never, end_of_run"),
+        ("wap_actor", "sometimes", "record, never"),
         ("wap_maintain_budget", "much", "a share of the runs' time such as 10%"),
         ("wap_maintain_budget", "101%", "a share of the runs' time such as 10%"),
         ("wap_maintain_budget", -1, "a share of the runs' time such as 10%"),
@@ -150,7 +153,7 @@ def test_an_unknown_key_gets_a_suggestion_or_the_list() -> None:
         {"wap_publsh": "run"}
     )
     assert (
-        "wap_xyzzy: there is no such setting; legal: wap_alerts, wap_audits, "
+        "wap_xyzzy: there is no such setting; legal: wap_actor, wap_alerts, wap_audits, "
         "wap_audits_incremental, wap_audits_whole_days" in errors_of({"wap_xyzzy": 1})
     )
 

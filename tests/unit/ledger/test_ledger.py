@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -9,11 +10,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from sparkwap.catalog import PublishedEntry
 from sparkwap.catalog.model import LedgerRows
+from sparkwap.core.caller import Caller, this_actor
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.ledger.ledger import Ledger
 from sparkwap.ledger.records import LedgerPublish, ended_otherwise
@@ -55,7 +58,7 @@ def test_round_trip(lake: Lake) -> None:
         ]
     )
     (found,) = lake.ledger.runs()
-    assert {key: value for key, value in found.items() if value is not None} == run
+    assert {key: found[key] for key in run} == run
     history = lake.ledger.branch_history("b")
     assert history.nodes[0]["candidate_snapshot"] == 2**62
     assert history.tests[0]["audited"] == audited
@@ -168,6 +171,38 @@ def test_first_use_by_many_at_once(lake: Lake) -> None:
         thread.join()
     assert failures == []
     assert sorted(row["run_id"] for row in lake.ledger.runs()) == ["0", "1", "2", "3"]
+
+
+def test_rows_have_their_caller(lake: Lake) -> None:
+    called = Lake("lake", lake.properties, Caller("anna", "ci-7", None, "shop", "wap_publish"))
+    run, publish = {"run_id": "r1", "command": "build"}, {"publish_id": "p", "run_id": "r1"}
+    called.ledger.append([LedgerRows("runs", [run]), LedgerRows("publishes", [publish])])
+    called.ledger.append(LedgerRows("nodes", [node("a")]))
+    (found,) = lake.ledger.rows("publishes")
+    assert [found[key] for key in ("actor", "host", "catalog_user", "project", "command")] == [
+        "anna", "ci-7", None, "shop", "wap_publish",
+    ]  # fmt: skip
+    (found,) = lake.ledger.runs()
+    assert (found["actor"], found["project"], found["command"]) == ("anna", "shop", "build")
+    called.close()
+    # That of this process, if nobody gives one.
+    lake.ledger.append(LedgerRows("runs", [{"run_id": "r2"}]))
+    (found,) = lake.ledger.of_run("runs", "r2")
+    assert (found["actor"], found["host"]) == (this_actor(), socket.gethostname())
+
+
+def test_publishes_of_an_older_version_have_no_caller(lake: Lake) -> None:
+    lake.ensure_schema(LEDGER_SCHEMA)
+    new = ("actor", "host", "catalog_user", "project", "command")
+    fields = [field for field in SCHEMAS["publishes"] if field.name not in new]
+    table = lake.catalog.create_table((LEDGER_SCHEMA, "publishes"), pa.schema(fields))
+    old = {"publish_id": "1a2b3c4d", "published_at": NOW, "action": "publish", "how": "branch"}
+    old |= {"run_id": "r", "branch": "b", "schema": "s", "name": "a"}
+    table.append(pa.Table.from_pylist([old], schema=pa.schema(fields)))
+    assert [one.by for one in lake.ledger.publishes()] == [""]
+    lake.ledger.append(LedgerRows("publishes", [{**old, "publish_id": "5e6f7a8b"}]))
+    by = {one.publish_id: one.by for one in lake.ledger.publishes()}
+    assert by == {"1a2b3c4d": "", "5e6f7a8b": f"by {this_actor()} on {socket.gethostname()}"}
 
 
 def test_a_ledger_of_an_older_version_gets_its_new_columns(lake: Lake) -> None:

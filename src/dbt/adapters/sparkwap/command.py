@@ -27,6 +27,7 @@ from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES, built_by
 from dbt.adapters.sparkwap.manifest import ProjectManifest
 from dbt.adapters.sparkwap.run_results import to_retry
 from sparkwap.core import next_command, steplog
+from sparkwap.core.caller import Caller, this_caller
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.redaction import redact
 from sparkwap.core.text import some_of
@@ -252,12 +253,20 @@ class DbtCommand:
                     # The server creates the lake at its first start.
                     self.connections.endpoint()
                 settings = self.credentials.catalog_settings(self.project_root)
-                self._lake = Lake(self.credentials.catalog_name, settings)
+                self._lake = Lake(self.credentials.catalog_name, settings, self._caller)
             return self._lake
 
     @lake.setter
     def lake(self, lake: Lake) -> None:
         self._lake = lake
+
+    @property
+    def _caller(self) -> Caller:
+        # A run-operation is known by its macro.
+        name = str(getattr(self.config.args, "macro", None) or self.name)
+        if self.settings.actor == "never":
+            return Caller(project=self.project_name, command=name)
+        return this_caller(self.project_name, name)
 
     @cached_property
     def manifest(self) -> ProjectManifest:

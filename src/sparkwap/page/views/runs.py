@@ -97,6 +97,8 @@ def draw_runs(page: Page) -> None:
                 "command": run.command,
                 "target": run.target,
                 "branch": run.branch,
+                "project": run.project,
+                "by": run.by if page.unlocked else "",
                 "message": run.message if page.unlocked else "",
             }
             for run in found

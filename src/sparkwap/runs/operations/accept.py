@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,7 @@ from typing import Any, ClassVar
 from sparkwap.catalog import LedgerRows
 from sparkwap.core import next_command
 from sparkwap.core.arguments import argument
+from sparkwap.core.caller import this_actor
 from sparkwap.core.errors import ConfigError
 from sparkwap.gate.thresholds import accepting
 from sparkwap.runs.operations.context import Context, Operation
@@ -28,7 +28,10 @@ class Accept(Operation):
         "the name of the failing test, as in the summary, or its id", default=None
     )
     reason: str = argument("why the rows are correct", default="")
-    by: str = argument("who accepts them; by default, the user of this machine", default="")
+    by: str = argument(
+        "who accepts them; by default, SPARKWAP_ACTOR, or the user of CI or of this machine",
+        default="",
+    )
     until: str | None = argument(
         "the last day (YYYY-MM-DD, UTC) on which as many failing rows are accepted on any branch; "
         "by default, they are accepted on this branch only, until it is published or dropped",
@@ -42,7 +45,7 @@ class Accept(Operation):
         reason = " ".join(self.reason.split())
         if not reason:
             raise self.refused("reason is missing")
-        who = self.by.strip() or getpass.getuser()
+        who = self.by.strip() or this_actor()
         now = datetime.now(UTC)
         accepted = {
             **{key: row[key] for key in _OF_TEST},

@@ -51,6 +51,7 @@ class OpenBranchStatus:
         branch: Its name.
         since: When its oldest table was built or created; None if not known.
         in_use: Whether a run is using it.
+        project, actor, host: Of the last run that has ended on it; None if it is not recorded.
         tables: Its tables and views.
         nodes: dbt's ids of the nodes that a run has closed on it; empty if its run did not end.
         rejected: Those that were rejected.
@@ -62,6 +63,9 @@ class OpenBranchStatus:
     tables: tuple[OpenTable, ...]
     nodes: tuple[str, ...]
     rejected: tuple[str, ...]
+    project: str | None = None
+    actor: str | None = None
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

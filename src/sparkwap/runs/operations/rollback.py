@@ -175,6 +175,7 @@ class Rollback(Operation):
         known = [
             f"  {_short(p)}   publish {p.publish_id}   "
             f"{p.published_at:%Y-%m-%d %H:%M:%S} UTC   {_count(p.left or p.entries, 'table')}"
+            + (f"   {p.by}" if p.by else "")
             for p in recent
         ]
         raise ConfigError("\n".join([str(self.refused(problem)), "Publishes:", *known]))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparkwap import catalog
 from sparkwap.catalog import OpenBranch
 from sparkwap.catalog import lease as leasing
-from sparkwap.core import names, next_command
+from sparkwap.core import caller, names, next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.text import age
@@ -73,6 +73,8 @@ class Status(Operation):
         count = len(one.tables)
         yield ""
         yield f"  {one.branch}   {count} table{'s' if count != 1 else ''}   {_age(one.since)}"
+        if last := caller.describe(asdict(one)):
+            yield f"    last run: {last}"
         if lease is not None:
             yield f"    {leasing.describe(lease, lives=one.in_use)}"
         if not one.nodes and not one.in_use:
@@ -88,6 +90,7 @@ class Status(Operation):
 
 def _branch(gate: Context, one: OpenBranch, lives: bool) -> OpenBranchStatus:
     nodes = gate.lake.ledger.branch_history(one.branch).nodes
+    last = next(iter(gate.lake.ledger.runs(one.branch, limit=1)), {})
     rows = {(row["schema"], row["name"]): row for row in nodes}
     created = [_when(table.created_ms) for table in one.tables]
     tables = [_open_table(table, rows.get(table.identifier)) for table in one.tables]
@@ -103,6 +106,7 @@ def _branch(gate: Context, one: OpenBranch, lives: bool) -> OpenBranchStatus:
         tuple(tables),
         tuple(row["node_id"] for row in nodes),
         tuple(row["node_id"] for row in nodes if row["verdict"] == "rejected"),
+        *(last.get(key) for key in ("project", "actor", "host")),
     )
 
 
