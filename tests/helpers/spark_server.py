@@ -46,6 +46,7 @@ class SparkServer:
         token: the bearer token of Connect; empty where the version of Spark knows none.
         connect: whether Connect is served.
         environment: more variables for the environment of its processes.
+        more: more settings of Spark.
         thrift_port: the port of the Thrift endpoint.
         connect_port: the port of the Spark Connect endpoint.
         processes: the Java processes; ``driver`` is the server.
@@ -59,6 +60,7 @@ class SparkServer:
     token: str = field(default="", repr=False)
     connect: bool = True
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    more: Mapping[str, str] = field(default_factory=dict, repr=False)
     thrift_port: int = 0
     connect_port: int = 0
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -165,6 +167,7 @@ class SparkServer:
             f"{lake}.cache-enabled": "false",
             **{f"{lake}.{key}": value for key, value in self.spark_catalog.items()},
             **(self._connect_settings if self.connect else {}),
+            **self.more,
         }
 
     @property
@@ -220,11 +223,13 @@ class SparkServer:
 
 
 @contextmanager
-def running_server(folder: Path) -> Iterator[SparkServer]:
+def running_server(folder: Path, token: str = "", **more: str) -> Iterator[SparkServer]:
     """Start a server of the installed PySpark. Skips where its jars or Java cannot be had.
 
     Args:
         folder: the server's files.
+        token: the bearer token of Connect.
+        more: more settings of Spark.
     """
     java_or_skip("Spark")
     java = find()
@@ -237,7 +242,9 @@ def running_server(folder: Path) -> Iterator[SparkServer]:
     with closing(sqlite3.connect(folder / "catalog.db")) as database:
         database.execute("pragma journal_mode = wal")
     # Python models need Connect of 4.0, and that of 3.5 listens on all addresses of the machine.
-    server = SparkServer(folder, java, found, connect=PYTHON_MODELS)
+    server = SparkServer(
+        folder, java, found, token=token, connect=PYTHON_MODELS, more=more
+    )
     with serving(server):
         yield server
 
