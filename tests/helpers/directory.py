@@ -33,7 +33,7 @@ def running_directory(users: Mapping[str, str]) -> Iterator[int]:
     class Session(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             while message := _element(self.rfile.read):
-                number, request = _elements(message[1])
+                number, request, *_ = _elements(message[1])
                 if request[0] != _BIND_REQUEST:
                     return
                 _, name, password = _elements(request[1])
@@ -138,12 +138,15 @@ def tls_proxy(to: int, identity: Certificate) -> Iterator[int]:
 
     class Session(socketserver.BaseRequestHandler):
         def handle(self) -> None:
-            with suppress(OSError), socket.create_connection((LOOPBACK, to)) as server:
-                with context.wrap_socket(self.request, server_side=True) as client:
-                    back = threading.Thread(target=_copy, args=(server, client), daemon=True)
-                    back.start()
-                    _copy(client, server)
-                    back.join()
+            with (
+                suppress(OSError),
+                socket.create_connection((LOOPBACK, to)) as server,
+                context.wrap_socket(self.request, server_side=True) as client,
+            ):
+                back = threading.Thread(target=_copy, args=(server, client), daemon=True)
+                back.start()
+                _copy(client, server)
+                back.join()
 
     with _serving(Session) as port:
         yield port

@@ -242,9 +242,7 @@ def running_server(folder: Path, token: str = "", **more: str) -> Iterator[Spark
     with closing(sqlite3.connect(folder / "catalog.db")) as database:
         database.execute("pragma journal_mode = wal")
     # Python models need Connect of 4.0, and that of 3.5 listens on all addresses of the machine.
-    server = SparkServer(
-        folder, java, found, token=token, connect=PYTHON_MODELS, more=more
-    )
+    server = SparkServer(folder, java, found, token=token, connect=PYTHON_MODELS, more=more)
     with serving(server):
         yield server
 

@@ -7,6 +7,7 @@ that it starts, have other channels, which the guard does not see.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from sparkwap.core.errors import GateError
+from sparkwap.core.redaction import redact
 from sparkwap.gate import connect_guard
 
 Check = Callable[[connect_guard.Message], None]
@@ -158,3 +160,17 @@ def _command(command: Any) -> str | None:
         verb = "create or replace table" if creates else "insert into"
         return f"{verb} {operation.table_name}"
     return str(command)
+
+
+def connect_refusal(error: Exception) -> str:
+    """Return why an endpoint has opened no session, and what to check."""
+    found = re.search(r'details = "(.*)"', str(error))
+    reason = redact((found[1] if found else str(error)).strip().rstrip("."))
+    if "UNAUTHENTICATED" in str(error):
+        advice = "Check the token of `connect_url` in the profile: sc://host:port/;token=..."
+        return f"refuses the token: {reason}. The model was not run. {advice}"
+    return (
+        f"opens no session: {reason}. The model was not run. Check `connect_url` in the profile. "
+        "With use_ssl=true, and with a token for another host than localhost, the client uses "
+        "TLS: Spark itself has none, so a proxy in front of it must take it."
+    )

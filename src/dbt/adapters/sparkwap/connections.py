@@ -27,7 +27,7 @@ from dbt.adapters.sparkwap.sessions import (
     logger,
     watch_nothing,
 )
-from dbt.adapters.sparkwap.thrift import ThriftSession
+from dbt.adapters.sparkwap.thrift import ThriftSession, refusal, verified_transport
 from sparkwap import server
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.redaction import redact
@@ -174,6 +174,18 @@ class SparkWapConnectionManager(SparkConnectionManager):
         own = creds.replace(server_side_parameters={}) if hasattr(creds, "replace") else creds
         prefix = CONF_PREFIX if str(creds.method) in ("thrift", "http") else ""
         own.server_side_parameters = {prefix + key: value for key, value in settings.items()}
+        if str(creds.method) == "thrift" and creds.ssl_ca:
+            from pyhive import hive
+
+            try:
+                parameters = own.server_side_parameters
+                return self._thrift(
+                    hive.connect(
+                        thrift_transport=verified_transport(creds), configuration=parameters
+                    )
+                )
+            except Exception as error:
+                raise FailedToConnectError(refusal(creds, error)) from error
         shell = Connection(
             type="spark",  # type: ignore[arg-type]
             name="pool",
@@ -182,7 +194,12 @@ class SparkWapConnectionManager(SparkConnectionManager):
             handle=None,
             credentials=own,
         )
-        handle = SparkConnectionManager.open(shell).handle
+        try:
+            handle = SparkConnectionManager.open(shell).handle
+        except Exception as error:
+            if str(creds.method) != "thrift":
+                raise
+            raise FailedToConnectError(refusal(creds, error)) from error
         if isinstance(handle, PyodbcConnectionWrapper) or not hasattr(handle, "poll_interval"):
             return cast(SparkConnectionWrapper, handle)
         return self._thrift(handle.handle)
@@ -211,7 +228,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
             import pyspark
             from pyspark.sql.connect.client.retries import DefaultPolicy
 
-            from dbt.adapters.sparkwap.connect import GuardedSession
+            from dbt.adapters.sparkwap.connect import GuardedSession, connect_refusal
             from sparkwap.gate.doctor import client_problem
         except ImportError as error:
             raise DbtRuntimeError(
@@ -220,10 +237,15 @@ class SparkWapConnectionManager(SparkConnectionManager):
                 "'dbt-sparkwap[connect]'"
             ) from error
         spark = GuardedSession(url)
+        where = f"Spark Connect at {url.partition(';')[0].rstrip('/')}"
         # By default, the client retries each call of a dead server for ten minutes.
         spark.client.set_retry_policies([DefaultPolicy(max_retries=CONNECT_RETRIES)])
         with spark.gatekeeper.trusting():
-            problem = None if creds.embedded else client_problem(spark.version, pyspark.__version__)
+            try:
+                version = spark.version
+            except Exception as error:
+                raise DbtRuntimeError(f"{where} {connect_refusal(error)}") from error
+            problem = None if creds.embedded else client_problem(version, pyspark.__version__)
             if problem:
                 spark.stop()
                 raise DbtRuntimeError(f"{problem} The model was not run.")

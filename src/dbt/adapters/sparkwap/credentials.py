@@ -29,6 +29,10 @@ class SparkWapCredentials(SparkCredentials):
         ``lake``. Otherwise a method of dbt-spark: ``thrift``, ``http``, ``odbc``, ``session``.
     lake
         The lake's folder of an embedded server; relative to the project's folder.
+    ssl_ca
+        Of ``method: thrift`` with ``use_ssl``: a PEM file with the certificate authority of the
+        server, or ``system`` for those of this machine. Without it, the server's certificate is
+        not checked, as in dbt-spark.
     connect_url
         Spark Connect endpoint (``sc://host:port``) for Python models. The embedded server sets it.
     catalog, catalog_name
@@ -45,6 +49,7 @@ class SparkWapCredentials(SparkCredentials):
     schema: str | None = None
     method: SparkConnectionMethod | str = EMBEDDED  # type: ignore[assignment]
     lake: str = ".lake"
+    ssl_ca: str | None = None
     connect_url: str | None = None
     catalog: dict[str, Any] = field(default_factory=dict)
     catalog_name: str = "lake"
@@ -79,6 +84,11 @@ class SparkWapCredentials(SparkCredentials):
                 "PyIceberg connects to the catalog of the Spark server, for example "
                 "`catalog: {type: sql, uri: postgresql+psycopg2://..., warehouse: s3://...}`. "
                 "The gate publishes tables through this catalog."
+            )
+        if self.ssl_ca and not self.use_ssl:
+            raise DbtRuntimeError(
+                "Profile: `ssl_ca` needs `use_ssl: true`; without it, the password would be sent "
+                "without encryption."
             )
         remember(
             self.password, self.token, self.catalog, self.spark_conf, parameters,
