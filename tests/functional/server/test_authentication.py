@@ -153,13 +153,16 @@ def test_a_ca_without_tls_is_refused(secured: Secured) -> None:
     ("url", "said"),
     [
         ("sc://localhost:{port}/", "refuses the token: No authentication token provided"),
-        ("sc://localhost:{port}/;token=wrong", "refuses the token: Invalid authentication token"),
+        (
+            "sc://localhost:{port}/;token=not-this-one",
+            "refuses the token: Invalid authentication token",
+        ),
         ("sc://localhost:{port}/;use_ssl=true;token=" + TOKEN, "Spark itself has none"),
     ],
 )
 def test_a_refused_connect_session(secured: Secured, url: str, said: str) -> None:
     url = url.format(port=secured.server.connect_port)
-    name = f"connect_{'tls' if 'use_ssl' in url else 'wrong' if 'wrong' in url else 'none'}"
+    name = f"connect_{'tls' if 'use_ssl' in url else 'token' if 'token' in url else 'none'}"
     ended = secured.project(name, {**SQL, **PYTHON}, connect_url=url).dbt("build").failed()
     assert said in ended.text
     assert "The model was not run." in ended.text
