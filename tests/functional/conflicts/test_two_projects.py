@@ -167,8 +167,10 @@ def test_one_name_of_a_branch_for_both(teams: Teams, monkeypatch: Any) -> None:
     assert ended.verdict("totals") == "held"
     assert "it is not in the project of this command" in ended.reason("orders")
     assert (teams.value("orders"), teams.value("totals")) == ([1, 1, 1], [3])
-    # Each on its own branch: both go on.
-    teams.sales.operation("wap_discard", branch="pr_7").succeeded()
+    # A sweep is of the whole lake. Then each builds on its own branch, and both go on.
+    swept = teams.finance.operation("wap_sweep", older_than=0, named_older_than=0).succeeded()
+    assert swept.document is not None
+    assert "pr_7" in swept.document["result"]["found"]["branches"]
     teams.sales.dbt("build").succeeded()
     teams.finance.dbt("build").succeeded()
     assert (teams.value("orders"), teams.value("totals")) == ([6, 6, 6], [18])

@@ -332,6 +332,12 @@ def test_roles_that_do_not_own_the_tables(pg: Bench, server: str, tmp_path: Path
         reader.publishing.rollback(first.entries, run_id="y", publish_id=first.publish_id)
     with pytest.raises(WriteDenied):
         reader.ledger.append(LedgerRows("alerts", [{"run_id": "x"}]))  # a table that is missing
+    # The same for anybody on a replica.
+    replica = f"{server}?options=-c%20default_transaction_read_only%3Don"
+    standby = Lake("lake", {**pg.properties, "uri": replica})
+    with pytest.raises(WriteDenied, match="The user lake may not write.*read-only transaction"):
+        leasing.hold(standby.leases, run_id="r", branch="pr_1", command="build")
+    standby.close()
     # A commit of an unknown fate would be looked at for eight seconds.
     assert time.monotonic() - began < 5
     assert (writer.pointers(), writer.files()) == (before, files)
