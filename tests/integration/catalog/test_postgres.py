@@ -335,7 +335,7 @@ def test_roles_that_do_not_own_the_tables(pg: Bench, server: str, tmp_path: Path
     # The same for anybody on a replica.
     replica = f"{server}?options=-c%20default_transaction_read_only%3Don"
     standby = Lake("lake", {**pg.properties, "uri": replica})
-    with pytest.raises(WriteDenied, match="The user lake may not write.*read-only transaction"):
+    with pytest.raises(WriteDenied, match=r"The user lake may not write.*read-only transaction"):
         leasing.hold(standby.leases, run_id="r", branch="pr_1", command="build")
     standby.close()
     # A commit of an unknown fate would be looked at for eight seconds.
