@@ -308,6 +308,8 @@ def test_a_killed_writer_keeps_no_turn(pg: Bench) -> None:
     pg.publish(item)
     assert pg.read("a") == [1, 2]
     assert time.monotonic() - started < sql_database._LONGEST_TURN_SECONDS / 2
+
+
 def test_roles_that_do_not_own_the_tables(pg: Bench, server: str, tmp_path: Path) -> None:
     from sqlalchemy import create_engine, text
 
