@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, given_options, parse_call
@@ -46,6 +47,9 @@ def register_page(commands: Commands) -> None:
     parser.add_argument(
         "--port", type=int, help=f"the port (default: {PORT}, or a free port if it is in use)"
     )
+    parser.add_argument(
+        "--url", help="the address of the page in browsers, if a reverse proxy serves it there"
+    )
     add_dbt_options(parser)
     parser.set_defaults(handler=page)
 
@@ -53,6 +57,7 @@ def register_page(commands: Commands) -> None:
 def page(parsed: argparse.Namespace) -> CommandEnd:
     """Serve the page until it is interrupted."""
     _require_streamlit()
+    public = parsed.url and _public(parsed.url)
     arguments = given_options(parsed)
     call = parse_call(arguments)
     call.lake()  # reports an unusable profile here, and not in the browser
@@ -63,7 +68,9 @@ def page(parsed: argparse.Namespace) -> CommandEnd:
     # A SIGTERM ends Streamlit too, as an interrupt does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        code = serve(command(port), port, path, lambda: ready(port, settings, parsed.emit))
+        code = serve(
+            command(port, public), port, path, lambda: ready(port, settings, parsed.emit, public)
+        )
     finally:
         path.unlink(missing_ok=True)
     return CommandEnd("failed" if code else "done")
@@ -74,11 +81,16 @@ def folder_of(call: DbtCall) -> Path:
     return call.project_dir / call.target_path / FOLDER
 
 
-def command(port: int) -> list[str]:
+def command(port: int, public: str | None = None) -> list[str]:
     """Return the command that starts Streamlit.
 
     It has all options that affect security, so they override the user's ``config.toml``.
+
+    Args:
+        port: The port.
+        public: The address of the page in browsers, if it is another one; see `_public`.
     """
+    address = urlsplit(public or f"http://{HOST}")
     options = {
         "server.address": HOST,
         "server.port": port,
@@ -88,7 +100,9 @@ def command(port: int) -> list[str]:
         "server.fileWatcherType": "none",
         "runner.magicEnabled": "false",
         "browser.gatherUsageStats": "false",
-        "browser.serverAddress": HOST,
+        # Requests of pages of this host are accepted, too.
+        "browser.serverAddress": str(address.hostname),
+        "server.baseUrlPath": address.path.strip("/"),
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "none",  # an error's text may quote a connection
         "theme.base": "light",
@@ -96,10 +110,27 @@ def command(port: int) -> list[str]:
         "logger.level": "error",
     }
     app = Path(__file__).with_name("app.py")
+    # Without these, any page could open it by a name of its own that leads to this machine.
+    hosts = dict.fromkeys((HOST, "localhost", str(address.hostname)))
     return [
         *(sys.executable, "-m", "streamlit", "run", str(app)),
         *(text for key, value in options.items() for text in (f"--{key}", str(value))),
+        *(text for host in hosts for text in ("--server.allowedHosts", host)),
     ]
+
+
+def _public(url: str) -> str:
+    """Return the address of the page in browsers, with a slash at its end.
+
+    Raises:
+        ConfigError: It is no address.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ConfigError(
+            f"--url {url}: an address of the page is http(s)://host/path/. The page was not started."
+        )
+    return f"{url.rstrip('/')}/"
 
 
 def serve(command: Sequence[str], port: int, settings: Path, ready: Callable[[], None]) -> int:
@@ -165,12 +196,20 @@ def _require_streamlit() -> None:
         )
 
 
-def ready(port: int, settings: Settings, emit: Callable[[CommandEnd], None]) -> None:
+def ready(
+    port: int,
+    settings: Settings,
+    emit: Callable[[CommandEnd], None],
+    public: str | None = None,
+) -> None:
     """Print the address of the page; ``emit`` prints it for programs, without the token."""
-    emit(CommandEnd(result=PageResult(f"http://{HOST}:{port}")))
-    print(f"The quality page:  http://{HOST}:{port}", flush=True)
+    own = f"http://{HOST}:{port}"
+    emit(CommandEnd(result=PageResult(public or own)))
+    print(f"The quality page:  {public or own}", flush=True)
     if os.environ.get(TOKEN):
         print(f"Token:             the value of {TOKEN}", flush=True)
     else:
         print(f"Token:             {settings.token}", flush=True)
+    if public is not None:
+        print(f"For the proxy:     {own}{urlsplit(public).path}", flush=True)
     print("Rows, publish and discard need the token. Ctrl+C ends the page.", flush=True)

@@ -1,0 +1,251 @@
+"""The commands of docs/deploy/runbook.md, as the page has them, on lakes with a real server.
+
+What readers see is asked of the catalog and the files, by PyIceberg.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.catalogs import PostgresSource
+from helpers.documents import ROOT
+from helpers.lake import Reader
+from helpers.postgres import running_postgres
+from helpers.project import Outcome, Project
+
+from sparkwap import server
+
+PAGE = ROOT / "docs/deploy/runbook.md"
+SLEEP = "SLEEP_MS"
+FILES = {
+    "models/orders.sql": """
+        {{ config(materialized='table') }}
+        select id, id * {{ var('v') }} as amount {{ ", 'x' as extra" if var('extra', false) }}
+        from range(1, 4)
+    """,
+    "models/seen.sql": """
+        {{ config(materialized='incremental') }} select {{ var('v') }} as v
+    """,
+    "models/newest.sql": """
+        {{ config(materialized='view') }} select max(amount) as amount from {{ ref('orders') }}
+    """,
+    "models/last.sql": f"""
+        {{{{ config(materialized='table') }}}}
+        select max(amount) as amount from {{{{ ref('orders') }}}}
+        where reflect('java.lang.Thread', 'sleep', {{{{ env_var('{SLEEP}', '0') }}}}L) <> ''
+    """,
+    "models/properties.yml": """
+        models:
+          - name: orders
+            columns:
+              - name: id
+                data_tests: [unique]
+              - name: amount
+                data_tests: [{accepted_values: {arguments: {values: [1, 2, 3, 4, 6, 8, 9, 12]}}}]
+    """,
+}
+
+
+def steps(heading: str, page: Path = PAGE) -> list[str]:
+    """The shell blocks of a section of the page."""
+    section = page.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^```sh\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+
+
+@dataclass
+class Shop:
+    """A project with a lake of its own, and its reader."""
+
+    project: Project
+    reader: Reader
+    environment: dict[str, str]
+
+    @property
+    def lake(self) -> Path:
+        return self.project.folder / ".lake"
+
+    def run(self, script: str, **names: str) -> str:
+        """Run a block of the page in the project's folder; keywords stand for <names>."""
+        for name, value in names.items():
+            script = script.replace(f"<{name}>", value)
+        ended = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-euo", "pipefail", "-c", script],
+            cwd=self.project.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout
+        return ended.stdout
+
+    def build(self, v: int, **variables: Any) -> Outcome:
+        return self.project.dbt("build", v=v, **variables)
+
+    def seen(self) -> dict[str, Any]:
+        """All that readers of the tables and views see."""
+        return {name: look.seen() for name, look in self.reader.look("shop").items()}
+
+    def amounts(self) -> tuple[list[int], list[int], list[int]]:
+        tables = self.reader.look("shop")
+        seen, last = tables["seen"].values("v"), tables["last"].values("amount")
+        return tables["orders"].values("amount"), seen, last
+
+
+def environment(project: Project, **more: str) -> dict[str, str]:
+    folder = project.folder
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "DBT_PROFILES_DIR": str(folder),
+        "LAKE": str(folder / ".lake"),
+        "BACKUP": str(folder / "backup"),
+        "MOVED": str(folder / "moved"),
+        **more,
+    }
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    """A project with two publishes, the last one with ``v`` 2, and a branch that was rejected."""
+    lake = tmp_path / ".lake"
+    output = {"type": "sparkwap", "lake": str(lake), "memory": "768m"}
+    project = Project(tmp_path, "shop", output, {"v": 1}).write(FILES)
+    shop = Shop(project, Reader(lake), environment(project))
+    shop.build(1).succeeded()
+    shop.build(2).succeeded()
+    yield shop
+    server.stop(lake)
+
+
+def test_a_backup_that_was_taken_while_a_run_is_at_work_is_restored(shop: Shop) -> None:
+    back_up, _, check = steps("Back up")
+    restore, _, after = steps("Restore both")
+    before = shop.seen()
+    run = shop.project.start("build", environment={SLEEP: "15000"}, v=3)
+    branch = open_branch(shop, run)
+    shop.run(back_up)
+    assert run.poll() is None, "the run is still at work"
+    assert shop.run(check) == ""
+    assert run.wait() == 0, shop.project.errors.read_text()
+    assert shop.amounts() == ([3, 6, 9], [1, 2, 3], [9])
+
+    shutil.rmtree(shop.lake / "warehouse")
+    (shop.lake / "catalog.db").unlink()
+    shop.run(restore)
+    assert shop.seen() == before
+    status, discard, build = after.splitlines()
+    assert branch in shop.run(status)
+    assert "Discarded" in shop.run(discard, branch=branch)
+    assert "Published 4 tables" in shop.run(f"{build} --vars '{{v: 4}}'")
+    assert shop.amounts() == ([4, 8, 12], [1, 2, 4], [12])
+    # The files of the publish that was lost are no part of any table.
+    assert "nothing" not in shop.run("sparkwap sweep --dry-run").lower()
+
+    put_back, read_all = steps("Files are lost")
+    (data,) = list((shop.lake / "backup").glob("*")) or [shop.project.folder / "backup"]
+    lost = next((shop.lake / "warehouse/shop").glob("seen-*/data/*.parquet"))
+    kept = next(data.glob(f"warehouse/shop/*/data/{lost.name}"))
+    assert kept.stat().st_size == lost.stat().st_size
+    lost.unlink()
+    with pytest.raises(AssertionError, match=lost.name):
+        shop.run(read_all)
+    shop.run(put_back)
+    assert "shop.seen 3" in shop.run(read_all)
+
+    (move,) = steps("Move")
+    shop.run(move)
+    assert shop.lake.is_symlink()
+    shop.build(1).succeeded()
+    assert shop.amounts() == ([1, 2, 3], [1, 1, 2, 4], [3])
+
+
+def test_a_lost_catalog_is_rebuilt_without_a_row_that_was_not_published(shop: Shop) -> None:
+    # A table whose publish was rolled back is not to come back.
+    shop.project.write({"models/extra.sql": "{{ config(materialized='table') }} select 1 as id"})
+    new = shop.project.dbt("build", "--select", "extra").succeeded()
+    shop.project.operation("wap_rollback", run=new.run_id).succeeded()
+    (shop.project.folder / "models/extra.sql").unlink()
+    rejected = shop.build(7).failed()
+    # A clone: its metadata files are the newest of the table, with the rejected rows on main.
+    changed = shop.build(5, extra=True).failed()
+    before, pointers = shop.seen(), shop.reader.pointers("shop")
+    assert set(before) == {"orders", "seen", "newest", "last"}
+    newest = max((shop.lake / "warehouse/shop").glob("orders-*/metadata/*.metadata.json"))
+    assert f"{rejected.branch}" in shop.reader.metadata("shop", "orders")["refs"]
+    assert newest.name not in pointers["orders"][1]
+
+    (rebuild,) = steps("The catalog is lost")
+    shop.run("sparkwap server stop")
+    for file in shop.lake.glob("catalog.db*"):
+        file.unlink()
+    said = shop.run(rebuild)
+    assert shop.seen() == before
+    assert shop.reader.pointers("shop") == pointers
+    assert "Would register" in said
+    # What is left of the branch with the clone cannot be published.
+    for branch in (rejected.branch, changed.branch):
+        assert branch in said
+        shop.project.operation("wap_publish", branch=branch).failed()
+        assert shop.seen() == before
+        shop.project.operation("wap_discard", branch=branch).succeeded()
+    assert shop.seen() == before
+
+    third = shop.build(3, extra=True).succeeded()
+    assert shop.amounts() == ([3, 6, 9], [1, 2, 3], [9])
+    shop.project.operation("wap_rollback", run=third.run_id).succeeded()
+    assert shop.seen() == before
+    second = shop.reader.ledger("publishes", action="publish", name="orders")[1]
+    shop.project.operation("wap_rollback", run=second["run_id"]).succeeded()
+    assert shop.amounts() == ([1, 2, 3], [1], [3])
+
+
+def test_a_catalog_moves_to_postgresql_and_is_backed_up_there(shop: Shop) -> None:
+    _, back_up, _ = steps("Back up")
+    _, restore, after = steps("Restore both")
+    before = shop.seen()
+    with running_postgres() as database:
+        libpq = database.uri.replace("+psycopg2", "")
+        output = {**shop.project.output, "catalog_uri": database.uri}
+        project = Project(shop.project.folder, "shop", output, {"v": 1})
+        source = PostgresSource(database.uri, f"file://{shop.lake}/warehouse", {})
+        moved = Shop(project, Reader(shop.lake, source), environment(project, DATABASE=libpq))
+        try:
+            (rebuild,) = steps("The catalog is lost")
+            moved.run(rebuild)
+            assert moved.seen() == before
+            moved.build(3).succeeded()
+            before = moved.seen()
+            moved.run(back_up)
+            moved.build(4).succeeded()
+            shutil.rmtree(shop.lake / "warehouse")
+            moved.run(restore)
+            assert moved.seen() == before
+            assert "No audit branch is open" in moved.run(after.splitlines()[0])
+            moved.build(4).succeeded()
+            assert moved.amounts() == ([4, 8, 12], [1, 2, 3, 4], [12])
+        finally:
+            server.stop(shop.lake)
+
+
+def open_branch(shop: Shop, run: subprocess.Popen[bytes]) -> str:
+    """Wait until a run has built on its branch; return the branch."""
+    while True:
+        assert run.poll() is None, shop.project.errors.read_text()
+        table = shop.reader.metadata("shop", "orders")
+        heads = {name: ref["snapshot-id"] for name, ref in table["refs"].items()}
+        for name, head in heads.items():
+            if table["refs"][name]["type"] == "branch" and head != heads["main"]:
+                return name
+        time.sleep(0.1)
