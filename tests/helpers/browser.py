@@ -157,11 +157,12 @@ class Browser:
 
 
 @contextmanager
-def browsing(profile: Path) -> Iterator[Browser]:
+def browsing(profile: Path, *flags: str) -> Iterator[Browser]:
     """A browser, until the end of the block.
 
     Args:
         profile: An empty folder for what it keeps.
+        flags: More options of its command line.
     """
     ours, theirs = os.pipe(), os.pipe()
     # The browser reads commands from 3 and writes answers to 4: first out of the way of those two.
@@ -171,7 +172,7 @@ def browsing(profile: Path) -> Iterator[Browser]:
         os.dup2(reads, 3)
         os.dup2(writes, 4)
 
-    command = [_program(), *_FLAGS, "--remote-debugging-pipe", f"--user-data-dir={profile}"]
+    command = [_program(), *_FLAGS, *flags, "--remote-debugging-pipe", f"--user-data-dir={profile}"]
     process = subprocess.Popen(
         command, preexec_fn=wire, pass_fds=(3, 4), stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
