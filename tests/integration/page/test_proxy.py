@@ -164,9 +164,9 @@ def test_the_page_works_under_its_path_and_its_buttons_too(
     served: Served, browser: Browser
 ) -> None:
     browser.open(served.url.replace(HOST, f"{USER}@{HOST}"))
-    browser.wait_for(BRANCH)
+    browser.wait("document.querySelector('h1') !== null")
     browser.open(served.url.rstrip("/"))
-    browser.wait("document.readyState === 'complete' && location.pathname === '/quality/'")
+    browser.wait("document.querySelector('h1') !== null && location.pathname === '/quality/'")
     browser.open(f"{served.url}?view=Branches")
     browser.wait_for(BRANCH)
     assert browser.disabled("Discard …")
