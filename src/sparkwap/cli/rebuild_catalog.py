@@ -1,4 +1,4 @@
-"""``sparkwap rebuild-catalog``: registers the published tables of a warehouse in an empty catalog."""
+"""``sparkwap rebuild-catalog``: registers published tables of a warehouse in an empty catalog."""
 
 from __future__ import annotations
 
@@ -100,9 +100,10 @@ def _lines(found: Found, *, registered: bool) -> Iterator[str]:
     if registered:
         yield f"Registered {count}. Next: sparkwap status"
     elif found.missing:
+        names = " ".join(_named(found.missing))
         yield (
             "Nothing was registered. Restore these files from a backup, or leave the tables out "
-            f"and build them again: sparkwap rebuild-catalog --skip {' '.join(_named(found.missing))}"
+            f"and build them again: sparkwap rebuild-catalog --skip {names}"
         )
     else:
         yield f"Would register {count}. Nothing was changed."

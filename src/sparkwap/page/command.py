@@ -128,7 +128,8 @@ def _public(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ConfigError(
-            f"--url {url}: an address of the page is http(s)://host/path/. The page was not started."
+            f"--url {url} is no address of a page, such as https://lake.example.com/quality/. The "
+            "page was not started."
         )
     return f"{url.rstrip('/')}/"
 

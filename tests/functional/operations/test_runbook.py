@@ -179,6 +179,9 @@ def test_a_lost_catalog_is_rebuilt_without_a_row_that_was_not_published(shop: Sh
     rejected = shop.build(7).failed()
     # A clone: its metadata files are the newest of the table, with the rejected rows on main.
     changed = shop.build(5, extra=True).failed()
+    # Nothing of it is rejected; its clone will be lost.
+    held = {"v": 4, "extra": True, "wap_branch": "pr_1"}
+    shop.project.dbt("run", **held).succeeded()
     before, pointers = shop.seen(), shop.reader.pointers("shop")
     assert set(before) == {"orders", "seen", "newest", "last"}
     newest = max((shop.lake / "warehouse/shop").glob("orders-*/metadata/*.metadata.json"))
@@ -194,7 +197,9 @@ def test_a_lost_catalog_is_rebuilt_without_a_row_that_was_not_published(shop: Sh
     assert shop.reader.pointers("shop") == pointers
     assert "Would register" in said
     # What is left of the branch with the clone cannot be published.
-    for branch in (rejected.branch, changed.branch):
+    shop.project.dbt("test", **held).failed()
+    assert shop.seen() == before
+    for branch in (rejected.branch, changed.branch, "pr_1"):
         assert branch in said
         shop.project.operation("wap_publish", branch=branch).failed()
         assert shop.seen() == before

@@ -77,7 +77,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield Served(url, proxy, port, lake)
 
 
-class running:
+class Process:
     """A process, until the end of the block."""
 
     def __init__(self, command: list[str], log: Path, environment: dict[str, str]) -> None:
@@ -94,7 +94,7 @@ class running:
         self.process.wait(30)
 
 
-def nginx(folder: Path, listen: int, port: int) -> running:
+def nginx(folder: Path, listen: int, port: int) -> Process:
     """The server of the page's documentation, on loopback, with files of this test."""
     (server,) = blocks(ROOT / "docs/page.md", "nginx")
     for written, here in (
@@ -120,10 +120,10 @@ def nginx(folder: Path, listen: int, port: int) -> running:
         f"http {{ access_log {folder}/access.log; {scratch}\n{server}}}\n"
     )
     command = ["nginx", "-e", "stderr", "-p", str(folder), "-c", str(folder / "nginx.conf")]
-    return running(command, folder / "nginx.log", dict(os.environ))
+    return Process(command, folder / "nginx.log", dict(os.environ))
 
 
-def page(folder: Path, port: int, url: str) -> running:
+def page(folder: Path, port: int, url: str) -> Process:
     """The page, as the documentation starts it."""
     shell = next(one for one in blocks(ROOT / "docs/page.md", "sh") if "--url" in one)
     (line,) = [line for line in shell.splitlines() if line.startswith("sparkwap page")]
@@ -136,7 +136,7 @@ def page(folder: Path, port: int, url: str) -> running:
         line = line.replace(written, here)
     code = "from sparkwap.cli import main; raise SystemExit(main())"
     kept = {k: v for k, v in os.environ.items() if not k.startswith("DBT_")}
-    return running(
+    return Process(
         [sys.executable, "-c", code, *line.split()[1:]],
         folder / "page.log",
         {**kept, "SPARKWAP_PAGE_TOKEN": TOKEN},

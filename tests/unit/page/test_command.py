@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import socket
 import stat
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,41 @@ def test_streamlit_listens_on_loopback_and_reports_nothing() -> None:
     assert found["--browser.gatherUsageStats"] == "false"
     assert found["--server.enableXsrfProtection"] == "true"
     assert found["--client.showErrorDetails"] == "none"
+
+
+def test_only_known_names_are_answered() -> None:
+    def hosts(public: str | None) -> list[str]:
+        given = command.command(1, public)
+        return [value for key, value in pairwise(given) if key == "--server.allowedHosts"]
+
+    assert hosts(None) == ["127.0.0.1", "localhost"]
+    public = "https://lake.example.com:8443/a/quality/"
+    assert hosts(public) == ["127.0.0.1", "localhost", "lake.example.com"]
+    given = command.command(1, public)
+    found = dict(pairwise(given))
+    assert found["--server.address"] == "127.0.0.1"
+    assert found["--browser.serverAddress"] == "lake.example.com"
+    assert found["--server.baseUrlPath"] == "a/quality"
+    assert found["--server.enableCORS"] == "true"
+
+
+@pytest.mark.parametrize("url", ["lake.example.com", "ftp://lake/", "https:///x", "https://a/?b"])
+def test_an_address_that_is_none_starts_no_page(
+    started: list[dict[str, Any]], tmp_path: Path, url: str
+) -> None:
+    with pytest.raises(ConfigError, match="is no address of a page"):
+        start(tmp_path, url=url)
+    assert not started
+
+
+def test_the_address_at_the_proxy_is_printed(
+    started: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start(tmp_path, url="https://lake.example.com/quality") == CommandEnd()
+    told = capsys.readouterr().out.splitlines()
+    assert told[1].split()[-1] == "https://lake.example.com/quality/"
+    assert told[3].endswith("/quality/")
+    assert "http://127.0.0.1:" in told[3]
 
 
 def test_a_wanted_port_in_use_is_an_error_and_the_default_port_is_replaced(
@@ -81,7 +117,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 def start(folder: Path, **more: Any) -> CommandEnd:
     names = [option.replace("-", "_") for option in dbt_cli._DBT_OPTIONS]
-    given = {**dict.fromkeys(names), "port": None, "project_dir": str(folder), "emit": print}
+    given = {
+        **dict.fromkeys(names),
+        "port": None,
+        "url": None,
+        "project_dir": str(folder),
+        "emit": print,
+    }
     given |= more
     return command.page(argparse.Namespace(**given))
 

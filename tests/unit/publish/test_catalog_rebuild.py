@@ -31,7 +31,8 @@ def published(bench: Bench) -> None:
     bench.table("a", 1)
     bench.table("c", 1, 2)
     bench.view("w", "select 1")
-    bench.publish(bench.candidate("a", 2), bench.changed("c", 3), bench.new("n", 4), bench.side("w"))
+    tables = bench.candidate("a", 2), bench.changed("c", 3), bench.new("n", 4)
+    bench.publish(*tables, bench.side("w"))
 
 
 def test_the_pointers_are_as_they_were(bench: Bench) -> None:
