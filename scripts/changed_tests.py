@@ -30,10 +30,14 @@ UNKNOWN_SECONDS = 120.0
 WORKERS = 2
 
 AREAS: Mapping[str, tuple[str, ...]] = {
+    "docs/deploy/kubernetes.md": ("examples",),
+    "docs/deploy/runbook.md": ("operations",),
+    "docs/page.md": ("examples", "page"),
     "examples/": ("pipeline", "project"),
     "examples/airflow/": ("orchestration",),
     "examples/ci/": ("examples", "pr"),
     "examples/dagster/": ("orchestration",),
+    "examples/deployment/": ("examples",),
     "examples/load/": ("examples",),
     "examples/prefect/": ("examples", "orchestration"),
     "macros/audits/": ("pipeline", "report", "scd2", "project", "macros"),
@@ -69,6 +73,7 @@ AREAS: Mapping[str, tuple[str, ...]] = {
         "conflicts",
         "histories",
     ),
+    "src/sparkwap/publish/catalog_rebuild.py": ("cli", "operations", "publish"),
     "src/sparkwap/report/": ("report",),
     "src/sparkwap/runs/": ("runs", "gate", "conflicts", "replay", "crashes"),
     "src/sparkwap/server/": ("server", "catalogs"),
