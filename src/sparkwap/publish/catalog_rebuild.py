@@ -172,10 +172,9 @@ def _newest(lake: Lake, state: PublishedState) -> _Choice | None:
         return None
     if md.is_view(published):
         return _Choice(location, "view", None)
-    own = {one: it for one, it in documents.items() if md.identity(it) == md.identity(published)}
     later = None
-    for one in sorted(own, key=_age(own), reverse=True):
-        document = own[one]
+    for one in sorted(documents, key=_age(documents), reverse=True):
+        document = documents[one]
         shows = md.definition(document) == md.definition(published)
         if not shows or not same_rows(document, state.snapshot, md.main_of(document)):
             later = later or one

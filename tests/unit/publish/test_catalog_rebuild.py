@@ -58,6 +58,25 @@ def test_candidates_of_open_branches_are_not_on_main(bench: Bench) -> None:
     assert new.read("a", BRANCH) == [1, 2, 99]
 
 
+def test_a_clone_without_a_change_does_not_take_the_place_of_its_table(bench: Bench) -> None:
+    """Its rows are those of the table, but the gate is off in it."""
+    published(bench)
+    before = bench.pointers()
+    bench.lake.branches.clone(("s", "a"), SIDE)
+    new, _ = rebuilt(bench)
+    assert new.pointers() == before
+    assert new.state(("s", "a")).properties["write.wap.enabled"] == "true"
+
+
+def test_columns_that_were_changed_past_the_gate_are_left_out_and_named(bench: Bench) -> None:
+    published(bench)
+    with bench.lake.catalog.load_table(("s", "a")).update_schema() as update:
+        update.rename_column("id", "key")
+    new, found = rebuilt(bench)
+    assert new.read("a") == [1, 2]
+    assert found.later == {("s", "a"): bench.pointers()[("s", "a")]}
+
+
 def test_a_publish_that_was_rolled_back_is_not_there(bench: Bench) -> None:
     bench.table("a", 1)
     bench.table("c", 1)
@@ -86,6 +105,18 @@ def test_a_compaction_since_the_publish_stays(bench: Bench) -> None:
     assert new.head(("s", "a"), "main") == head
     assert new.read("a") == [1, 2]
     assert not found.later
+
+
+def test_of_states_with_the_same_rows_one_is_taken_whose_files_are_there(bench: Bench) -> None:
+    published(bench)
+    before = bench.head(("s", "a"), "main")
+    compact(bench.lake, ("s", "a"))
+    compacted = bench.lake.catalog.load_table(("s", "a")).current_snapshot()
+    assert compacted is not None
+    Path(compacted.manifest_list.removeprefix("file://")).unlink()
+    new, _ = rebuilt(bench)
+    assert new.head(("s", "a"), "main") == before
+    assert new.read("a") == [1, 2]
 
 
 def test_a_commit_that_was_never_made_is_not_on_main(
