@@ -19,8 +19,8 @@ from helpers.postgres import running_postgres
 from sparkwap.catalog import LedgerRows, PublishRefused, sql_database
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
-from sparkwap.catalog.store import Store
 from sparkwap.catalog.refusals import WriteDenied
+from sparkwap.catalog.store import Store
 from sparkwap.core import checkpoints
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import Limits
