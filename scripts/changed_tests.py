@@ -73,7 +73,6 @@ AREAS: Mapping[str, tuple[str, ...]] = {
         "conflicts",
         "histories",
     ),
-    "src/sparkwap/publish/catalog_rebuild.py": ("cli", "operations", "publish"),
     "src/sparkwap/report/": ("report",),
     "src/sparkwap/runs/": ("runs", "gate", "conflicts", "replay", "crashes"),
     "src/sparkwap/server/": ("server", "catalogs"),

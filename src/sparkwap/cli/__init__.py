@@ -24,7 +24,6 @@ from sparkwap.alerts.command import register_alerts
 from sparkwap.cli.build import register_build
 from sparkwap.cli.operations import register_operations
 from sparkwap.cli.quarantine import register_quarantine
-from sparkwap.cli.rebuild_catalog import register_rebuild_catalog
 from sparkwap.cli.source import register_source
 from sparkwap.cli.stream import register_stream
 from sparkwap.core.command_end import EXIT_CODES, CommandEnd
@@ -179,7 +178,6 @@ COMMANDS: tuple[Callable[[Commands], None], ...] = (
     register_plan,
     register_pr,
     register_quarantine,
-    register_rebuild_catalog,
     register_report,
     register_source,
     register_stream,

@@ -11,7 +11,6 @@ from sparkwap.alerts.command import AlertsSent
 from sparkwap.cli import DoctorReport, ServerLog, ServerState
 from sparkwap.cli.build import BuildResult
 from sparkwap.cli.quarantine import QuarantineList, QuarantineReplay
-from sparkwap.cli.rebuild_catalog import RebuiltCatalog
 from sparkwap.cli.source import SourceAdded
 from sparkwap.cli.stream import StreamBuild
 from sparkwap.core.command_end import EXIT_CODES, SCHEMA_VERSION, Outcome
@@ -43,7 +42,6 @@ RESULTS: Mapping[str, type] = {
     "pr state": StateResult,
     "quarantine list": QuarantineList,
     "quarantine replay": QuarantineReplay,
-    "rebuild-catalog": RebuiltCatalog,
     "report": ReportResult,
     "source add": SourceAdded,
     "stream": StreamBuild,

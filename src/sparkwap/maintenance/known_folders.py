@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import is_clone
 from sparkwap.catalog.files import plain_location as plain
+from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.core.names import is_diff_folder, run_of_folder
+from sparkwap.ledger.records import group_publishes
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
@@ -156,7 +158,7 @@ def known_folders(
     named_schemas = {str(row["schema"]) for row in (*publishes, *sweeps) if row["schema"]}
     return KnownFolders(
         present,
-        frozenset((swept | set(_removed(publishes))) - set(present)),
+        frozenset(swept | _removed(publishes)) - set(present),
         frozenset(published),
         frozenset(
             {md.identity(document) for document in everything}
@@ -169,13 +171,25 @@ def known_folders(
     )
 
 
-def _removed(publishes: Sequence[Mapping[str, Any]]) -> Iterable[str]:
-    """Yield the folders of tables that a publish replaced or a rollback removed."""
+def _removed(publishes: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the folders of tables that a publish replaced or a rollback removed.
+
+    The table that was last published under a name stays, also if the catalog has it no longer:
+    somebody has dropped it by hand.
+    """
+    removed: set[str] = set()
     for row in publishes:
         if row["action"] == "publish" and row["how"] in ("replace", "view"):
-            yield from (_table_folder(path) for path in (row["base_metadata"],) if path)
+            removed |= {_table_folder(path) for path in (row["base_metadata"],) if path}
         elif row["action"] == "rollback" and row["how"] in _REPLACING:
-            yield from (_table_folder(path) for path in (row["published_metadata"],) if path)
+            removed |= {_table_folder(path) for path in (row["published_metadata"],) if path}
+    last: dict[Identifier, str | None] = {}
+    for publish in reversed(group_publishes(publishes)):
+        for entry in publish.entries:
+            last.setdefault(entry.identifier, entry.base_metadata_location)
+        for entry in publish.left:
+            last[entry.identifier] = entry.published_metadata_location
+    return removed - {_table_folder(path) for path in last.values() if path}
 
 
 def _table_folder(metadata_file: str) -> str:

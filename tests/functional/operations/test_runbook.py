@@ -132,11 +132,17 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 def test_a_backup_that_was_taken_while_a_run_is_at_work_is_restored(shop: Shop) -> None:
     back_up, _, check = steps("Back up")
-    restore, _, after = steps("Restore both")
+    restore, _, after = steps("Restore")
     before = shop.seen()
     run = shop.project.start("build", environment={SLEEP: "15000"}, v=3)
     branch = open_branch(shop, run)
+    backup = shop.project.folder / "backup"
+    half = backup / "warehouse/shop/half"
+    half.parent.mkdir(parents=True)
+    (backup / "begun").touch()
+    half.write_text("the last file of an interrupted backup")
     shop.run(back_up)
+    assert not half.exists()
     assert run.poll() is None, "the run is still at work"
     assert shop.run(check) == ""
     assert run.wait() == 0, shop.project.errors.read_text()
@@ -155,7 +161,7 @@ def test_a_backup_that_was_taken_while_a_run_is_at_work_is_restored(shop: Shop) 
     put_back, read_all = steps("Files are lost")
     tasks = shop.reader.catalog.load_table(("shop", "seen")).scan().plan_files()
     files = [Path("/" + task.file.file_path.removeprefix("file:").lstrip("/")) for task in tasks]
-    kept = {one.name for one in (shop.project.folder / "backup").rglob("*.parquet")}
+    kept = {one.name for one in backup.rglob("*.parquet")}
     lost = next(one for one in files if one.name in kept)
     lost.unlink()
     with pytest.raises(AssertionError, match=lost.name):
@@ -170,77 +176,32 @@ def test_a_backup_that_was_taken_while_a_run_is_at_work_is_restored(shop: Shop) 
     assert shop.amounts() == ([1, 2, 3], [1, 1, 2, 4], [3])
 
 
-def test_a_lost_catalog_is_rebuilt_without_a_row_that_was_not_published(shop: Shop) -> None:
-    # A table whose publish was rolled back is not to come back.
-    shop.project.write({"models/extra.sql": "{{ config(materialized='table') }} select 1 as id"})
-    new = shop.project.dbt("build", "--select", "extra").succeeded()
-    shop.project.operation("wap_rollback", run=new.run_id).succeeded()
-    (shop.project.folder / "models/extra.sql").unlink()
-    rejected = shop.build(7).failed()
-    # A clone: its metadata files are the newest of the table, with the rejected rows on main.
-    changed = shop.build(5, extra=True).failed()
-    # Nothing of it is rejected; its clone will be lost.
-    held = {"v": 4, "extra": True, "wap_branch": "pr_1"}
-    shop.project.dbt("run", **held).succeeded()
-    before, pointers = shop.seen(), shop.reader.pointers("shop")
-    assert set(before) == {"orders", "seen", "newest", "last"}
-    newest = max((shop.lake / "warehouse/shop").glob("orders-*/metadata/*.metadata.json"))
-    assert f"{rejected.branch}" in shop.reader.metadata("shop", "orders")["refs"]
-    assert newest.name not in pointers["orders"][1]
-
-    (rebuild,) = steps("The catalog is lost")
-    shop.run("sparkwap server stop")
-    for file in shop.lake.glob("catalog.db*"):
-        file.unlink()
-    said = shop.run(rebuild)
-    assert shop.seen() == before
-    assert shop.reader.pointers("shop") == pointers
-    assert "Would register" in said
-    # What is left of the branch with the clone cannot be published.
-    shop.project.dbt("test", **held).failed()
-    assert shop.seen() == before
-    for branch in (rejected.branch, changed.branch, "pr_1"):
-        assert branch in said
-        shop.project.operation("wap_publish", branch=branch).failed()
-        assert shop.seen() == before
-        shop.project.operation("wap_discard", branch=branch).succeeded()
-    assert shop.seen() == before
-
-    third = shop.build(3, extra=True).succeeded()
-    assert shop.amounts() == ([3, 6, 9], [1, 2, 3], [9])
-    shop.project.operation("wap_rollback", run=third.run_id).succeeded()
-    assert shop.seen() == before
-    second = shop.reader.ledger("publishes", action="publish", name="orders")[1]
-    shop.project.operation("wap_rollback", run=second["run_id"]).succeeded()
-    assert shop.amounts() == ([1, 2, 3], [1], [3])
-
-
-def test_a_catalog_moves_to_postgresql_and_is_backed_up_there(shop: Shop) -> None:
+def test_a_catalog_in_postgresql_is_backed_up_and_restored(tmp_path: Path) -> None:
     _, back_up, _ = steps("Back up")
-    _, restore, after = steps("Restore both")
-    before = shop.seen()
+    _, restore, after = steps("Restore")
+    lake = tmp_path / ".lake"
     with running_postgres() as database:
+        output = {"type": "sparkwap", "lake": str(lake), "memory": "768m"}
+        project = Project(tmp_path, "shop", {**output, "catalog_uri": database.uri}, {"v": 1})
+        source = PostgresSource(database.uri, f"file://{lake}/warehouse", {})
         libpq = database.uri.replace("+psycopg2", "")
-        output = {**shop.project.output, "catalog_uri": database.uri}
-        project = Project(shop.project.folder, "shop", output, {"v": 1})
-        source = PostgresSource(database.uri, f"file://{shop.lake}/warehouse", {})
-        moved = Shop(project, Reader(shop.lake, source), environment(project, DATABASE=libpq))
+        shop = Shop(
+            project.write(FILES), Reader(lake, source), environment(project, DATABASE=libpq)
+        )
         try:
-            (rebuild,) = steps("The catalog is lost")
-            moved.run(rebuild)
-            assert moved.seen() == before
-            moved.build(3).succeeded()
-            before = moved.seen()
-            moved.run(back_up)
-            moved.build(4).succeeded()
-            shutil.rmtree(shop.lake / "warehouse")
-            moved.run(restore)
-            assert moved.seen() == before
-            assert "No audit branch is open" in moved.run(after.splitlines()[0])
-            moved.build(4).succeeded()
-            assert moved.amounts() == ([4, 8, 12], [1, 2, 3, 4], [12])
+            shop.build(1).succeeded()
+            shop.build(3).succeeded()
+            before = shop.seen()
+            shop.run(back_up)
+            shop.build(4).succeeded()
+            shutil.rmtree(lake / "warehouse")
+            shop.run(restore)
+            assert shop.seen() == before
+            assert "No audit branch is open" in shop.run(after.splitlines()[0])
+            shop.build(4).succeeded()
+            assert shop.amounts() == ([4, 8, 12], [1, 3, 4], [12])
         finally:
-            server.stop(shop.lake)
+            server.stop(lake)
 
 
 def open_branch(shop: Shop, run: subprocess.Popen[bytes]) -> str:

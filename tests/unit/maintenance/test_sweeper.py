@@ -675,6 +675,25 @@ def test_a_table_that_was_dropped_by_hand_is_left_alone(
     assert bench.read("n") == [1]
 
 
+@pytest.mark.parametrize("published_again", [True, False])
+def test_a_table_that_a_rollback_brought_back_and_someone_dropped_is_left_alone(
+    bench: Bench, later: Callable[[float], None], published_again: bool
+) -> None:
+    bench.table("r", 1)
+    bench.new("r", 2)
+    receipt = bench.publish(bench.side("r", bench.state(("s", "r")).metadata_location))
+    bench.lake.publishing.rollback(receipt.entries, run_id="x", publish_id=receipt.publish_id)
+    if published_again:
+        later(0.01)
+        bench.publish(bench.candidate("r", 3), publish_id="again")
+    rows, location = bench.read("r"), bench.state(("s", "r")).metadata_location
+    bench.lake.catalog.drop_table(("s", "r"))
+    later(999)
+    sweep(bench)
+    bench.lake.catalog.register_table(("s", "r"), location)
+    assert bench.read("r") == rows
+
+
 def test_a_file_that_is_referenced_again_before_the_deletion_stays(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
