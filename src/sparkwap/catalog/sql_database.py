@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.schema import CreateTable
 
 from sparkwap.catalog.refusals import WriteDenied
@@ -35,6 +39,7 @@ from sparkwap.core.errors import CatalogError
 _BUSY_SECONDS = 60
 _LONGEST_TURN_SECONDS = 60
 _LONGEST_WAIT_SECONDS = 120
+_LOOKS_SECONDS = (0.02, 0.1)
 _WRITES = "sparkwap_writes"
 _DENIED = frozenset({"42501", "25006"})
 """SQLSTATEs of a statement without the right to it, and in a database that is read-only."""
@@ -78,6 +83,14 @@ class SqlDatabase:
         self.engine = _engine(self.properties["uri"])
         self._refusal = ""
         self._prepare()
+
+    @cached_property
+    def user(self) -> str | None:
+        """The user of the database, by the database itself; None for SQLite."""
+        if self.engine.dialect.name != "postgresql":
+            return self.engine.url.username
+        with self.reading() as connection:
+            return str(connection.execute(text("select session_user")).scalar_one())
 
     def close(self) -> None:
         """Close the connections."""
@@ -155,39 +168,45 @@ class SqlDatabase:
         with self.engine.connect() as plain:
             connection = plain.execution_options(**{_WRITES: True})
             with connection.begin():
+                _limit_idle(connection)
                 yield connection
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """Stage and commit while no other writer does; see `CatalogBackend.turn`.
 
-        Only PostgreSQL has such a lock, which serves its requests in their order. It ends with its
-        transaction, so also with the process, and the database ends a transaction that is idle for
-        too long.
+        Only PostgreSQL has such a lock. It ends with its transaction, so also with the process, and
+        the database ends a transaction that is idle for too long.
         """
         if self.engine.dialect.name != "postgresql" or getattr(_thread, "has_turn", False):
             yield
             return
-        with contextlib.ExitStack() as held:
-            # Whatever the lock fails with, a commit without it is right.
-            with contextlib.suppress(DBAPIError):
-                connection = held.enter_context(self.engine.connect())
-                # The end of a lost connection is no error of the commit, which has its own.
-                held.callback(_quietly(connection.rollback))
-                connection.execute(
-                    text(
-                        f"set local lock_timeout = '{_LONGEST_WAIT_SECONDS}s'; "
-                        "set local idle_in_transaction_session_timeout = "
-                        f"'{_LONGEST_TURN_SECONDS}s'"
-                    )
-                )
-                connection.execute(
-                    text("select pg_advisory_xact_lock(hashtextextended(:name, 0))"),
-                    {"name": f"sparkwap {self.name}"},
-                )
-            _thread.has_turn = True
-            held.callback(setattr, _thread, "has_turn", False)
+        ends, held = time.monotonic() + _LONGEST_WAIT_SECONDS, None
+        # Whatever the lock fails with, a commit without it is right.
+        with contextlib.suppress(DBAPIError, PoolTimeout):
+            while (held := self._take_turn()) is None and time.monotonic() < ends:
+                # Without a connection, of which a proxy or a role may have few; and Ctrl-C works.
+                time.sleep(random.uniform(*_LOOKS_SECONDS))
+        _thread.has_turn = True
+        try:
             yield
+        finally:
+            _thread.has_turn = False
+            if held is not None:
+                # The end of a lost connection is no error of the commit, which has its own.
+                with contextlib.suppress(DBAPIError):
+                    held.close()
+
+    def _take_turn(self) -> Connection | None:
+        """Return the connection that has the turn; None if another writer has it."""
+        with contextlib.ExitStack() as opened:
+            connection = opened.enter_context(self.engine.connect())
+            _limit_idle(connection)
+            statement = text("select pg_try_advisory_xact_lock(hashtextextended(:name, 0))")
+            if connection.execute(statement, {"name": f"sparkwap {self.name}"}).scalar_one():
+                opened.pop_all()
+                return connection
+        return None
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -249,12 +268,11 @@ def pairs(rows: Iterable[Any]) -> dict[str, str]:
     return {row[0]: row[1] for row in rows}
 
 
-def _quietly(function: Callable[[], None]) -> Callable[[], None]:
-    def call() -> None:
-        with contextlib.suppress(DBAPIError):
-            function()
-
-    return call
+def _limit_idle(connection: Connection) -> None:
+    """Let PostgreSQL end the transaction of a client that hangs, with its locks."""
+    if connection.dialect.name == "postgresql":
+        limit = f"'{_LONGEST_TURN_SECONDS}s'"
+        connection.execute(text(f"set local idle_in_transaction_session_timeout = {limit}"))
 
 
 def _engine(uri: str) -> Engine:

@@ -281,6 +281,8 @@ class Store:
                 raise _Again from error
             except SparkwapError as error:
                 _require_whole(progress, error)
+                if isinstance(error.__cause__, DBAPIError) and rule_of(error.__cause__) == "retry":
+                    raise _Again from error.__cause__
                 raise
             progress.begin(staged.made)
             try:

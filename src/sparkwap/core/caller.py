@@ -37,14 +37,13 @@ class Caller:
 
 def this_caller(project: str | None = None, command: str | None = None) -> Caller:
     """Return the caller of this process, by its environment."""
-    return Caller(this_actor(), socket.gethostname(), None, project, command)
+    return Caller(this_actor(), _plain(socket.gethostname()), None, project, command)
 
 
 def this_actor() -> str:
     """Return the person or job that calls, by the environment of this process."""
     found = (os.environ.get(name, "") for name in (ACTOR, *_OF_CI))
-    actor = next((text for one in found if (text := " ".join(one.split()))), None) or _user()
-    return actor[:_LONGEST]
+    return next((text for one in found if (text := _plain(one))), None) or _plain(_user())
 
 
 def describe(row: Mapping[str, Any]) -> str:
@@ -55,6 +54,12 @@ def describe(row: Mapping[str, Any]) -> str:
     project, actor, host = (row.get(key) for key in ("project", "actor", "host"))
     by = f"by {actor}" + (f" on {host}" if host else "") if actor else ""
     return ", ".join(part for part in (f"project {project}" if project else "", by) if part)
+
+
+def _plain(text: str) -> str:
+    """Return a text in one line of UTF-8, without control characters."""
+    line = " ".join(text.encode("utf-8", "replace").decode().split())
+    return "".join(one for one in line if one.isprintable())[:_LONGEST]
 
 
 def _user() -> str:

@@ -180,7 +180,8 @@ def retrying(
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception(again),
         # Jitter, because writers with equal pauses would collide again.
-        wait=tenacity.wait_exponential_jitter(first, min(first * 1000, longest), jitter=first),
+        wait=tenacity.wait_exponential(first, min(first * 1000, longest))
+        + tenacity.wait_random(0, first if math.isinf(longest) else longest / 2),
         stop=tenacity.stop_after_attempt(tries),
         reraise=True,
     )

@@ -241,7 +241,8 @@ class LedgerTables:
         if "actor" not in columns:
             return append
         caller = {key: value for key, value in asdict(self.lake.caller).items() if key in columns}
-        return LedgerRows(append.table, [{**caller, **row} for row in append.rows])
+        named = {} if caller["actor"] else {"host": None}
+        return LedgerRows(append.table, [{**caller, **row, **named} for row in append.rows])
 
     def _stage_one(
         self, change: TableChange, swaps: list[PointerUpdate], files: list[str], obsolete: list[str]
@@ -273,8 +274,8 @@ class LedgerTables:
 
     def _ensure_one(self, name: str, *, new: bool) -> None:
         catalog, schema = self.lake.catalog, SCHEMAS[name]
+        # PyIceberg writes a metadata file before it asks the catalog, so the rights come first.
         if new:
-            # PyIceberg writes the table's file before it asks the catalog.
             self.lake.store.backend.require_writer()
             self.lake.ensure_schema(LEDGER_SCHEMA)
             checkpoint(LEDGER_CREATING, table=f"{LEDGER_SCHEMA}.{name}")
@@ -289,6 +290,7 @@ class LedgerTables:
             table = catalog.load_table((LEDGER_SCHEMA, name))
         present = {field.name for field in table.schema().fields}
         if not set(schema.names) <= present:
+            self.lake.store.backend.require_writer()
             with table.update_schema() as update:
                 update.union_by_name(schema)
 

@@ -73,8 +73,8 @@ class Lake:
     def caller(self) -> Caller:
         """Who changes this lake."""
         rows, caller = self._store.backend, self._caller or this_caller()
-        user = rows.engine.url.username if isinstance(rows, SqlBackend) else None
-        return replace(caller, catalog_user=user) if caller.actor else caller
+        user = rows.user if isinstance(rows, SqlBackend) and caller.actor else None
+        return replace(caller, catalog_user=user)
 
     @property
     def catalog(self) -> Catalog:

@@ -259,9 +259,16 @@ def test_publishes_of_many_runs_take_turns(pg: Bench, monkeypatch: pytest.Monkey
     assert sorted(row["run_id"] for row in pg.lake.ledger.rows("publishes")) == sorted(names)
 
 
-@pytest.mark.parametrize("limit", ["_LONGEST_TURN_SECONDS", "_LONGEST_WAIT_SECONDS"])
+@pytest.mark.parametrize(
+    ("limit", "hangs_at"),
+    [
+        ("_LONGEST_TURN_SECONDS", "publish.files_written"),
+        ("_LONGEST_WAIT_SECONDS", "publish.files_written"),
+        ("_LONGEST_TURN_SECONDS", "publish.rows_changed"),
+    ],
+)
 def test_a_writer_that_hangs_stops_no_other(
-    pg: Bench, monkeypatch: pytest.MonkeyPatch, limit: str
+    pg: Bench, monkeypatch: pytest.MonkeyPatch, limit: str, hangs_at: str
 ) -> None:
     monkeypatch.setattr(sql_database, limit, 1)
     for name in "ab":
@@ -271,16 +278,22 @@ def test_a_writer_that_hangs_stops_no_other(
     hangs, goes_on = threading.Event(), threading.Event()
 
     def hang(step: checkpoints.Checkpoint, facts: Any) -> None:
-        if step.name == "publish.files_written" and facts["run_id"] == "slow":
+        if step.name == hangs_at and facts["run_id"] == "slow" and not hangs.is_set():
             hangs.set()
             goes_on.wait(30)
 
+    errors: list[CatalogError] = []
+
     def publish(name: str, run_id: str) -> None:
         lake = Lake("lake", pg.properties)
-        lake.publishing.publish(
-            [items[name]], run_id=run_id, tag="t", tag_max_age_ms=None, branch="pr_1"
-        )
-        lake.close()
+        try:
+            lake.publishing.publish(
+                [items[name]], run_id=run_id, tag="t", tag_max_age_ms=None, branch="pr_1"
+            )
+        except CatalogError as error:
+            errors.append(error)
+        finally:
+            lake.close()
 
     end = checkpoints.listen(hang)
     try:
@@ -293,6 +306,11 @@ def test_a_writer_that_hangs_stops_no_other(
         slow.join()
     finally:
         end()
+    if hangs_at == "publish.rows_changed":
+        # The database has ended the transaction.
+        assert "Nothing was changed" in str(errors.pop())
+        publish("a", "again")
+    assert errors == []
     assert (pg.read("a"), pg.read("b")) == ([1, 2], [1, 2])
 
 

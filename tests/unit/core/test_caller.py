@@ -38,6 +38,19 @@ def test_the_first_name_that_is_given(
     assert (found.project, found.command, found.catalog_user) == ("shop", "build", None)
 
 
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [("J\udcfcrgen", "J?rgen"), ("a\x1b[2Jb\u202e", "a[2Jb"), ("a" * 999, "a" * 200)],
+)
+def test_a_name_can_be_stored_and_shown(
+    monkeypatch: pytest.MonkeyPatch, told: str, kept: str
+) -> None:
+    monkeypatch.setenv(caller.ACTOR, told)
+    monkeypatch.setattr(socket, "gethostname", lambda: told)
+    found = this_caller()
+    assert (found.actor, found.host) == (kept, kept)
+
+
 def test_a_user_of_the_system_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown() -> str:
         raise KeyError("uid not found")

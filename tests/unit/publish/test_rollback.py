@@ -186,7 +186,7 @@ def test_a_branch_in_use_is_not_reopened(
     bench: Bench, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run has built on it after the rollback and before the reopening."""
-    monkeypatch.setattr("sparkwap.catalog.store._FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("sparkwap.catalog.store._LONGEST_WAIT_SECONDS", 0.0)
     bench.table("a", 1)
     receipt = bench.publish(bench.candidate("a", 2) if how == "branch" else bench.new("n", 4))
     _rollback(bench, receipt)
