@@ -198,7 +198,7 @@ class HiveSource:
 
     def catalog(self) -> Catalog:
         # PyIceberg's own asks as Hive 3 does.
-        return Hive4Catalog("lake", uri=self.uri, warehouse=self.warehouse)
+        return Hive4Catalog("lake", type="hive", uri=self.uri, warehouse=self.warehouse)
 
 
 @dataclass(frozen=True)
