@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 from urllib.parse import quote
 
+import psutil
 import pyspark
 import requests
 from hive_metastore.ttypes import GetTablesRequest
@@ -260,6 +261,14 @@ class RunningCatalog:
     def endpoint(self, config: server.ServerConfig) -> Address:
         """Where the server is; the embedded one is started if it does not run."""
         return self.server or server.ensure(config, print)
+
+    def process(self, lake: Path) -> psutil.Process:
+        """The process of the server."""
+        if self.server is not None:
+            return psutil.Process(self.server.processes["driver"].pid)
+        status = server.status(lake)
+        assert status is not None
+        return psutil.Process(status.endpoint.pid)
 
     def properties(self, config: server.ServerConfig) -> dict[str, str]:
         """PyIceberg's properties of the catalog."""

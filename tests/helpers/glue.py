@@ -126,7 +126,8 @@ def running_glue_server(folder: Path) -> Iterator[GlueSparkServer]:
     java_or_skip("Spark")
     java = find()
     # A session's private catalog is in SQLite.
-    own = jars.provide((jars.ICEBERG, jars.SQLITE), kept_jars(), java, SPARK_HOME, {}, print)
+    wanted = jars.required(postgres=False, kafka=True)
+    own = jars.provide(wanted, kept_jars(), java, SPARK_HOME, {}, print)
     bundle = pinned_jars(LOCK, "cluster", java.path)
     with running_glue() as glue:
         server = GlueSparkServer(

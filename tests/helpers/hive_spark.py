@@ -92,7 +92,8 @@ def running_hive_server(folder: Path) -> Iterator[HiveSparkServer]:
     """
     java_or_skip("Spark")
     java = find()
-    own = jars.provide((jars.ICEBERG, jars.SQLITE), kept_jars(), java, SPARK_HOME, {}, print)
+    wanted = jars.required(postgres=False, kafka=True)
+    own = jars.provide(wanted, kept_jars(), java, SPARK_HOME, {}, print)
     metastore = Hive2Server(
         folder=folder,
         java=java.path,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table import StaticTable
 
 from helpers.catalogs import TRANSACTIONS, Source, SqliteSource
+from helpers.s3 import Store
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,16 @@ class Reader:
         """PyIceberg's catalog, new for each use; also for tests that are another writer."""
         return self._source.catalog()
 
+    @property
+    def files(self) -> Mapping[str, str]:
+        """PyIceberg's properties of the file store; none for local files."""
+        return self._source.files
+
+    @property
+    def store(self) -> Store | None:
+        """The S3 store of the warehouse; None for local files."""
+        return Store(self.files["s3.endpoint"]) if self.files else None
+
     def pointers(self, schema: str) -> dict[str, tuple[str, str]]:
         """Name -> kind and metadata file of a schema's members: one state of the catalog, where
         that has transactions."""
@@ -98,7 +109,7 @@ class Reader:
         return [row for row in rows if all(row[k] == v for k, v in match.items())]
 
     def _document(self, location: str) -> dict[str, Any]:
-        files = load_file_io(dict(self._source.files), location)
+        files = load_file_io(dict(self.files), location)
         with files.new_input(location).open() as stream:
             content = stream.read()
         if content[:2] == b"\x1f\x8b":
@@ -107,7 +118,7 @@ class Reader:
         return document
 
     def _table(self, location: str) -> Look:
-        table = StaticTable.from_metadata(location, dict(self._source.files))
+        table = StaticTable.from_metadata(location, dict(self.files))
         columns = tuple(field.name for field in table.schema().fields)
         # A table whose refs lack `main` reads as empty.
         rows: Sequence[dict[str, Any]] = table.scan().to_arrow().to_pylist()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +18,7 @@ from pyiceberg.avro.file import AvroFile
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from helpers.s3 import BUCKET, Store
 from sparkwap.publish.lake import Lake
 
 PEOPLE = pa.table(
@@ -156,3 +160,54 @@ def holding(lake: Path, *texts: str) -> list[str]:
         # A manifest has the first 16 characters of the lowest and the highest text.
         if path.is_file() and any(text in bytes_of(path) for text in wanted)
     ]
+
+
+@dataclass(frozen=True)
+class LakeFiles:
+    """The files of a lake's warehouse.
+
+    Attributes:
+        lake: The folder of the lake.
+        store: The S3 store with the warehouse; None if it is in the folder.
+    """
+
+    lake: Path
+    store: Store | None = None
+
+    def paths(self) -> set[str]:
+        """All files."""
+        if self.store is None:
+            return set(files(self.lake))
+        return {f"s3://{BUCKET}/{key}" for key in self.store.object_keys()}
+
+    def holding(self, *texts: str) -> list[str]:
+        """The files that hold one of the texts."""
+        if self.store is None:
+            return holding(self.lake, *texts)
+        with TemporaryDirectory() as folder:
+            copy = self.store.download(Path(folder) / "copy")
+            found = holding(copy, *texts)
+        return [f"s3://{BUCKET}/{Path(one).relative_to(copy)}" for one in found]
+
+    def write(self, path: str, rows: pa.Table) -> str:
+        """Write a Parquet file; returns its location."""
+        if self.store is None:
+            file = self.lake / "warehouse" / path
+            file.parent.mkdir(parents=True)
+            pq.write_table(rows, file)
+            return str(file)
+        location = f"{self.store.warehouse}/{path}"
+        with PyArrowFileIO(self.store.properties).new_output(location).create() as stream:
+            pq.write_table(rows, stream)
+        return location
+
+    def remove(self, schema: str) -> None:
+        """Delete what is left below the folder of a schema."""
+        if self.store is None:
+            for folder in (schema, f"{schema}.db"):  # the second is Spark's, in a metastore
+                shutil.rmtree(self.lake / "warehouse" / folder, ignore_errors=True)
+            return
+        files = PyArrowFileIO(self.store.properties)
+        for path in self.paths():
+            if path.startswith(f"{self.store.warehouse}/{schema}"):
+                files.delete(path)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.catalogs import RunningCatalog
 from helpers.lake import SparkReader
 from helpers.project import MakeProject
 from pyhive import hive
@@ -26,11 +27,11 @@ PYTHON = """
 
 
 @pytest.fixture
-def session(lake_dir: Path) -> Iterator[Callable[[dict[str, str]], SparkReader]]:
+def session(
+    running: RunningCatalog, config: server.ServerConfig
+) -> Iterator[Callable[[dict[str, str]], SparkReader]]:
     """Opens sessions that are no run's, with settings."""
-    status = server.status(lake_dir)
-    assert status is not None
-    endpoint, opened = status.endpoint, []
+    endpoint, opened = running.endpoint(config), []
 
     def open_one(settings: dict[str, str]) -> SparkReader:
         configuration = {f"set:hiveconf:{key}": value for key, value in settings.items()}

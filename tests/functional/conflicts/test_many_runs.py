@@ -24,7 +24,7 @@ import pyarrow as pa
 import pytest
 from helpers.catalogs import TRANSACTIONS
 from helpers.histories.checker import Version, faults
-from helpers.histories.watcher import Watcher, rows_at
+from helpers.histories.watcher import Watcher
 from helpers.lake import Reader, SparkReader
 from helpers.project import MakeProject, Project
 from pyhive.exc import Error as SparkError
@@ -250,7 +250,7 @@ def test_readers_see_audited_whole_and_serial_states(
             threads[-1].join()
     told = [run for one in loops for run in one.told]
     builds = {run: one.tables for one in loops for run in one.begun}
-    published = published_runs(reader, project.schema)
+    published = published_runs(reader, watcher, project.schema)
     seen = watcher.versions()
     print(
         f"{watcher.looks} looks, {len(seen)} versions; {len(builds)} builds, {len(published)} "
@@ -281,7 +281,7 @@ def untrue_total(version: Version) -> Iterator[str]:
         yield f"the total tells of {total}, and b has {last}"
 
 
-def published_runs(reader: Reader, schema: str) -> list[str]:
+def published_runs(reader: Reader, watcher: Watcher, schema: str) -> list[str]:
     """The builds that the ledger says were published, oldest first, by the rows they brought.
 
     A build that was tried again is published by another run of dbt; its rows say which it was.
@@ -292,13 +292,13 @@ def published_runs(reader: Reader, schema: str) -> list[str]:
     for row in sorted(rows, key=lambda row: row["published_at"]):
         (run,) = {
             fact.by
-            for fact in rows_of(location, row["candidate_snapshot"])
-            - rows_of(location, row["base_snapshot"])
+            for fact in rows_of(watcher, location, row["candidate_snapshot"])
+            - rows_of(watcher, location, row["base_snapshot"])
         }
         found.append(run)
     return found
 
 
-def rows_of(location: str, snapshot: int | None) -> frozenset[Any]:
+def rows_of(watcher: Watcher, location: str, snapshot: int | None) -> frozenset[Any]:
     """The rows of one snapshot; none for none."""
-    return rows_at(location, snapshot) if snapshot is not None else frozenset()
+    return watcher.rows_at(location, snapshot) if snapshot is not None else frozenset()

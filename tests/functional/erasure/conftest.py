@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from helpers.catalogs import RunningCatalog, running_catalog
 from helpers.lake import Reader, SparkReader
-from helpers.people import SHOP
+from helpers.people import SHOP, LakeFiles
 from helpers.project import Project
 from pyhive import hive
 
@@ -53,6 +52,7 @@ def people(
     lake_of_people: Path,
     people_config: server.ServerConfig,
     catalog_of_people: RunningCatalog,
+    lake_files: LakeFiles,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Project]:
@@ -70,7 +70,7 @@ def people(
     for schema in lake.schemas():
         if schema.startswith(project.schema):
             lake.drop_schema(schema, purge=True)
-            shutil.rmtree(lake_of_people / "warehouse" / schema, ignore_errors=True)
+            lake_files.remove(schema)
     lake.close()
 
 
@@ -93,3 +93,9 @@ def people_spark(
 def people_reader(lake_of_people: Path, catalog_of_people: RunningCatalog) -> Reader:
     """A reader of that lake."""
     return Reader(lake_of_people, catalog_of_people.source(lake_of_people))
+
+
+@pytest.fixture
+def lake_files(people_reader: Reader) -> LakeFiles:
+    """The files of that lake."""
+    return LakeFiles(people_reader.lake, people_reader.store)

@@ -40,9 +40,11 @@ def test_forced_publish_fails_the_tests_of_the_gate(
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(folders),  # plugins are imported before pytest's own path
-        "SPARKWAP_TEST_LAKE": str(lake_dir),
-        "SPARKWAP_TEST_CATALOG_URI": running.uri or "",
     }
+    # A server that sparkwap does not start is not known by the address of its catalog.
+    if running.server is None:
+        environment["SPARKWAP_TEST_LAKE"] = str(lake_dir)
+        environment["SPARKWAP_TEST_CATALOG_URI"] = running.uri or ""
     ended = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.catalogs import RunningCatalog
 from helpers.lake import Reader
 from helpers.project import MakeProject, Project
 from pyhive import hive
-
-from sparkwap import server
 
 NODES = 150
 MODELS = {
@@ -118,11 +117,15 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_sessions_are_pooled_and_descriptors_stay_flat(
-    make_project: MakeProject, lake_dir: Path, opened: list[dict[str, Any]]
+    make_project: MakeProject,
+    lake_dir: Path,
+    running: RunningCatalog,
+    opened: list[dict[str, Any]],
 ) -> None:
+    process = running.process(lake_dir)
     project = many_tests(make_project("many", {}))
     project.dbt("test", "--select", "nothing_1*").succeeded()
-    before = descriptors(lake_dir)
+    before = process.num_fds()
     opened.clear()
     done = project.dbt("test").succeeded()
     assert len(done.statuses) >= NODES
@@ -134,15 +137,9 @@ def test_sessions_are_pooled_and_descriptors_stay_flat(
         assert settings[key] == done.run_id
     # A session for each node would leave some 15 descriptors each. What Spark keeps open for its
     # own sake comes and goes with its garbage collector; `make soak` watches for longer.
-    assert descriptors(lake_dir) - before < 2 * NODES
+    assert process.num_fds() - before < 2 * NODES
 
 
 def many_tests(project: Project) -> Project:
     files = {f"tests/nothing_{n}.sql": f"select {n} as n limit 0" for n in range(NODES)}
     return project.write(files)
-
-
-def descriptors(lake: Path) -> int:
-    status = server.status(lake)
-    assert status is not None
-    return status.descriptors

@@ -189,14 +189,19 @@ SNAPSHOTS = [
 
 
 @pytest.fixture(scope="module")
-def shop(make_project: MakeProject, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+def shop(
+    make_project: MakeProject, reader: Reader, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Project]:
     with pytest.MonkeyPatch.context() as patch:
-        root = tmp_path_factory.mktemp("placed")
-        patch.setenv("PLACED_ROOT", str(root))
+        folder, store = tmp_path_factory.mktemp("placed"), reader.store
+        root = f"{store.warehouse}_{folder.name}" if store else str(folder)
+        patch.setenv("PLACED_ROOT", root)
         project = make_project("unit", MODELS)
         project.dbt("build", "--exclude", "batches").succeeded()
         yield project
-        assert [one.name for one in root.iterdir()] == ["placed"]
+        files = folder.rglob("*") if store is None else store.object_keys()
+        below = [str(one).partition(f"{folder.name}/")[2] for one in files]
+        assert {one.partition("/")[0] for one in below if one} == {"placed"}
 
 
 def _write(shop: Project, *tests: dict[str, Any]) -> None:
@@ -218,7 +223,8 @@ def _left(reader: Reader, lake_dir: Path) -> list[str]:
     """What is left of throw-away tables, in the catalog and the lake's folder."""
     schemas = [".".join(one) for one in reader.catalog.list_namespaces()]
     files = [str(one) for one in lake_dir.rglob("*wap_unit*")]
-    return [name for name in schemas if "wap_unit" in name] + files
+    files += reader.store.object_keys() if reader.store else []
+    return [name for name in [*schemas, *files] if "wap_unit" in name]
 
 
 def test_rows_of_the_table(shop: Project, reader: Reader, lake_dir: Path) -> None:

@@ -7,10 +7,13 @@ import time
 from functools import cache
 from types import TracebackType
 
+from pyiceberg.io import load_file_io
 from pyiceberg.table import StaticTable
 
 from helpers.histories.checker import Fact, Version
 from helpers.lake import Reader
+
+_Files = tuple[tuple[str, str], ...]
 
 
 class Watcher:
@@ -45,10 +48,14 @@ class Watcher:
         """What a reader saw, each that differs from the one before."""
         found: list[Version] = []
         for state in self.states:
-            version = {name: rows_at(location) for name, location in state.items()}
+            version = {name: self.rows_at(location) for name, location in state.items()}
             if not found or found[-1] != version:
                 found.append(version)
         return found
+
+    def rows_at(self, location: str, snapshot: int | None = None) -> frozenset[Fact]:
+        """The rows of a snapshot, or of ``main``, by PyIceberg's plan of its data files."""
+        return _rows_at(location, snapshot, tuple(self._reader.files.items()))
 
     def _watch(self) -> None:
         last = False
@@ -63,15 +70,16 @@ class Watcher:
 
 
 @cache
-def rows_at(location: str, snapshot: int | None = None) -> frozenset[Fact]:
-    """The rows of a snapshot, or of ``main``, by PyIceberg's plan of its data files."""
-    tasks = StaticTable.from_metadata(location).scan(snapshot_id=snapshot).plan_files()
-    return frozenset(row for task in tasks for row in _rows_of_file(task.file.file_path))
+def _rows_at(location: str, snapshot: int | None, files: _Files) -> frozenset[Fact]:
+    table = StaticTable.from_metadata(location, dict(files))
+    tasks = table.scan(snapshot_id=snapshot).plan_files()
+    return frozenset(row for task in tasks for row in _rows_of_file(task.file.file_path, files))
 
 
 @cache
-def _rows_of_file(path: str) -> frozenset[Fact]:
+def _rows_of_file(path: str, files: _Files) -> frozenset[Fact]:
     import pyarrow.parquet as pq
 
-    found = pq.read_table(path.removeprefix("file://").removeprefix("file:")).to_pylist()
+    with load_file_io(dict(files), path).new_input(path).open() as stream:
+        found = pq.read_table(stream).to_pylist()
     return frozenset(Fact(row["by"], row["number"], row["ok"]) for row in found)
