@@ -161,6 +161,11 @@ class HiveServer(MetastoreProcess):
 
     postgres: Postgres
 
+    @property
+    def dsn(self) -> str:
+        """How `psycopg2` connects to the database."""
+        return _dsn(self.postgres)
+
     def _serve(self, jvm: Any) -> None:
         metastore = jvm.org.apache.hadoop.hive.metastore
         conf = metastore.conf.MetastoreConf.newMetastoreConf()

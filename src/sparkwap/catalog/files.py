@@ -68,10 +68,15 @@ def create_file(path: Path, rights: int) -> int:
     Raises:
         FileExistsError: The file exists.
     """
-    missing = [folder for folder in path.parents if not folder.exists()]
+    make_folders(path.parent, rights)
+    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, rights & 0o666)
+
+
+def make_folders(path: Path, rights: int) -> None:
+    """Create a folder, and the folders above it, with these rights."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(mode=rights, exist_ok=True)
-    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, rights & 0o666)
 
 
 def plain_location(location: str) -> str:
@@ -145,6 +150,22 @@ class WarehouseFiles:
         else:
             _write_new(path, data, location, rights_of(self._properties.get("warehouse")))
         checkpoint(METADATA_WRITTEN, file=location)
+
+    def make_folder(self, location: str) -> None:
+        """Create a folder if it does not exist.
+
+        Raises:
+            CatalogError: The folder cannot be created.
+        """
+        path = local_path(location)
+        try:
+            if path is None:
+                system, inner = self._system(location)
+                system.create_dir(inner)
+            else:
+                make_folders(path, rights_of(self._properties.get("warehouse")))
+        except OSError as error:
+            raise write_failed(location, error) from error
 
     def delete(self, location: str) -> bool:
         """Delete a file if it exists; a failure only leaves an orphan file, so it is no error.

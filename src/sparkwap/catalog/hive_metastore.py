@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.files import WarehouseFiles
 from sparkwap.catalog.metastore import Entry
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Conflict, Pointer, Unanswered
@@ -86,6 +87,8 @@ class HiveMetastore:
         self._limit = _length(self.properties.get(PARAMETER_LENGTH))
         self._hive2 = self.properties.get(_HIVE2, "false").lower() == "true"
         self._of_thread = threading.local()
+        self._files = WarehouseFiles(self.properties)
+        self._creation = threading.Lock()
 
     # Reading
 
@@ -144,7 +147,12 @@ class HiveMetastore:
     # Writing
 
     def create_schema(self, schema: str, location: str, properties: Mapping[str, str]) -> bool:
-        """Create a schema; returns False if it exists."""
+        """Create a schema; returns False if it exists.
+
+        Of two that create a schema at once, the metastore refuses one, and then deletes the folder
+        with all files if that request has created it. So the folder is created before. The refusal
+        takes two seconds, so threads wait for each other.
+        """
         _require_folded(schema)
         rest = {key: value for key, value in properties.items() if key != "comment"}
         database = Database(
@@ -154,10 +162,14 @@ class HiveMetastore:
             parameters=rest,
             ownerName=user(),
         )
-        try:
-            self._change(schema, lambda client: client.create_database(database))
-        except AlreadyExistsException:
-            return False
+        with self._creation:
+            if self.schema_properties(schema) is not None:
+                return False
+            self._files.make_folder(location)
+            try:
+                self._change(schema, lambda client: client.create_database(database))
+            except AlreadyExistsException:
+                return False
         return True
 
     def drop_schema(self, schema: str) -> bool:

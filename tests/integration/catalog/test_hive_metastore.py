@@ -9,11 +9,13 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import psycopg2
 import pyarrow as pa
 import pytest
 from helpers.hive import HiveServer, running_hive_metastore
@@ -137,6 +139,57 @@ def test_schemas(hive: HiveMetastore, server: HiveServer) -> None:
     assert metastore.drop_schema("made")
     assert metastore.schema_properties("made") is None
     assert metastore.drop_schema("made")
+
+
+def test_a_schema_that_two_create_at_once_keeps_its_files(
+    hive: HiveMetastore, server: HiveServer
+) -> None:
+    """The metastore refuses one of them, and must not delete the folder of the other."""
+    other = HiveMetastore("lake", server.properties)
+    name = f"s{next(numbers)}"
+    location = f"{server.warehouse}/{name}"
+    file = Path(location.removeprefix("file://"), "file")
+    waiting = "select count(*) from pg_locks where not granted"
+    with (
+        closing(psycopg2.connect(server.dsn)) as database,
+        closing(psycopg2.connect(server.dsn)) as looker,
+        ThreadPoolExecutor() as threads,
+    ):
+        looker.autocommit = True
+        with database.cursor() as at, looker.cursor() as look:
+            at.execute('lock table "DBS" in share row exclusive mode')
+            both = [threads.submit(one.create_schema, name, location, {}) for one in (hive, other)]
+            count = 0
+            while count < 2:
+                look.execute(waiting)
+                ((count,),) = look.fetchall()
+            # Both have created the folder, or found it.
+            file.write_text("of the first")
+            database.commit()
+    assert sorted(one.result() for one in both) == [False, True]
+    assert file.read_text() == "of the first"
+    other.close()
+
+
+def test_threads_create_a_schema_once(
+    hive: HiveMetastore, server: HiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    change = hive._change
+
+    def counted(name: str, *arguments: Any) -> Any:
+        asked.append(name)
+        return change(name, *arguments)
+
+    monkeypatch.setattr(hive, "_change", counted)
+    name = f"s{next(numbers)}"
+    with ThreadPoolExecutor(4) as threads:
+        tasks = [
+            threads.submit(hive.create_schema, name, f"{server.warehouse}/{name}", {})
+            for _ in range(4)
+        ]
+    assert sorted(task.result() for task in tasks) == [False, False, False, True]
+    assert asked == [name]
 
 
 def test_a_table_of_ours_is_pyicebergs(hive: HiveMetastore, schema: str) -> None:

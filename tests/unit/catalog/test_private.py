@@ -11,6 +11,7 @@ import pytest
 from helpers.bench import BRANCH, RUN, TAG, Bench
 
 from sparkwap.catalog import LedgerRows
+from sparkwap.catalog.files import WarehouseFiles
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +31,7 @@ def test_files_get_the_rights_of_the_warehouse(tmp_path: Path, mode: int, others
     warehouse = tmp_path / "warehouse"
     warehouse.mkdir()
     warehouse.chmod(mode)
+    WarehouseFiles({"warehouse": str(warehouse)}).make_folder(f"{warehouse}/a/b")
     bench = Bench(tmp_path)
     bench.table("t", 1)
     item = bench.candidate("t", 2)
@@ -43,4 +45,5 @@ def test_files_get_the_rights_of_the_warehouse(tmp_path: Path, mode: int, others
     )
     found = {path.suffix for path in warehouse.rglob("*") if path.is_file()}
     assert {".json", ".avro", ".parquet"} <= found
+    assert (warehouse / "a/b").is_dir()
     assert rights(warehouse) == others
