@@ -80,7 +80,12 @@ class HiveSparkServer(SparkServer):
         """The settings of Spark."""
         unwanted = "spark.sql.catalog.lake.jdbc.schema-version"
         found = {key: value for key, value in super().settings.items() if key != unwanted}
-        return {**found, "spark.hadoop.hive.metastore.connect.retries": "3"}
+        return {
+            **found,
+            "spark.hadoop.hive.metastore.connect.retries": "3",
+            # Spark looks for a metastore of its own whenever a session ends, and there is none.
+            "spark.hadoop.hive.metastore.client.connect.retry.delay": "0s",
+        }
 
 
 @contextmanager
