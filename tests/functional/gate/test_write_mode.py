@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from helpers.lake import Reader
 from helpers.project import MakeProject
@@ -58,8 +60,9 @@ def test_the_mode_changes_with_a_publish(
     assert mode("few") is None
     published = project.dbt("test").succeeded()
     assert mode("few") == "merge-on-read"
-    told = "merge-on-read from now on: the last 2 changes have changed 0.5% of the rows"
-    assert told in held.text + published.text
+    # Of the rows of the files that they touched: the server may have written more than one file.
+    told = r"merge-on-read from now on: the last 2 changes have changed 0\.[5-9]% of the rows"
+    assert re.search(told, held.text + published.text)
     assert mode("many") is mode("small") is None
     rows = reader.table(project.schema, "few").values("id", "build")
     assert sorted(rows) == [(n, 3 if n < 5 else 0) for n in range(1000)]
