@@ -58,7 +58,9 @@ def test_a_held_branch_is_seen_published_and_rolled_back_by_programs(
 def test_a_rejected_run_names_its_tests_and_the_next_commands(
     shop: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shop.project.write({"models/orders.sql": "select null as id, 1 as customer"})
+    without_ids = "select cast(null as int) as id, cast(1 as bigint) as amount"
+    table = "{{ config(materialized='table') }} "
+    shop.project.write({"models/orders.sql": table + without_ids})
     done = shop.dbt("build").failed()
     assert done.document["outcome"] == "rejected"
     result = done.document["result"]
