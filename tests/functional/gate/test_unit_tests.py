@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.catalogs import VIEW
 from helpers.documents import blocks
 from helpers.lake import Look, Reader
 from helpers.project import MakeProject, Outcome, Project
 
 Rows = Sequence[Mapping[str, Any]] | str
+
+# Not every catalog has views.
+SETTINGS = {"models": {"+materialized": VIEW}}
 
 
 def _model(columns: str = "id, v, note", **config: Any) -> str:
@@ -196,7 +200,7 @@ def shop(
         folder, store = tmp_path_factory.mktemp("placed"), reader.store
         root = f"{store.warehouse}_{folder.name}" if store else str(folder)
         patch.setenv("PLACED_ROOT", root)
-        project = make_project("unit", MODELS)
+        project = make_project("unit", MODELS, settings=SETTINGS)
         project.dbt("build", "--exclude", "batches").succeeded()
         yield project
         files = folder.rglob("*") if store is None else store.object_keys()
@@ -291,7 +295,7 @@ def test_the_gate(shop: Project, reader: Reader, lake_dir: Path) -> None:
 def test_without_a_table(make_project: MakeProject) -> None:
     # dbt takes the types of rows from the model's table. SQL has its own.
     names = ("models/feed.sql", "models/appended.sql", "models/merged.sql")
-    new = make_project("unit_new", {name: MODELS[name] for name in names})
+    new = make_project("unit_new", {name: MODELS[name] for name in names}, settings=SETTINGS)
     sql = "select 1 as id, 'old' as v, 'kept' as note"
     _write(
         new,
@@ -326,6 +330,7 @@ def test_the_examples_of_the_page(make_project: MakeProject) -> None:
                     config: {strategy: timestamp, updated_at: changed_on, unique_key: item}
             """,
         },
+        settings=SETTINGS,
     )
     shop.dbt("build").succeeded()
     shop.write({"models/unit_tests.yml": tests})
