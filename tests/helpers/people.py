@@ -207,7 +207,4 @@ class LakeFiles:
             for folder in (schema, f"{schema}.db"):  # the second is Spark's, in a metastore
                 shutil.rmtree(self.lake / "warehouse" / folder, ignore_errors=True)
             return
-        files = PyArrowFileIO(self.store.properties)
-        for path in self.paths():
-            if path.startswith(f"{self.store.warehouse}/{schema}"):
-                files.delete(path)
+        self.store.delete(f"warehouse/{schema}")

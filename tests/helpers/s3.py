@@ -73,15 +73,24 @@ class Store:
 
     def object_keys(self) -> list[str]:
         """Return the keys of all objects."""
-        client = boto3.client(
+        pages = self._client().get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+        return [found["Key"] for page in pages for found in page.get("Contents", ())]
+
+    def delete(self, prefix: str) -> None:
+        """Delete the objects whose keys begin so."""
+        client = self._client()
+        for key in self.object_keys():
+            if key.startswith(prefix):
+                client.delete_object(Bucket=BUCKET, Key=key)
+
+    def _client(self) -> Any:
+        return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
             aws_access_key_id=KEY,
             aws_secret_access_key=SECRET,
             region_name=REGION,
         )
-        pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
-        return [found["Key"] for page in pages for found in page.get("Contents", ())]
 
     def download(self, folder: Path) -> Path:
         """Copy all objects to a folder that need not exist."""
