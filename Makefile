@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export DBT_PROFILES_DIR ?= $(CURDIR)/profiles
 
 .DEFAULT_GOAL := help
-.PHONY: help build test check-all lint unit integration functional conformance catalogs mutants dist docs report page stop bench bench-maintenance soak cluster cluster-stop clean
+.PHONY: help build test check-all lint unit integration functional conformance catalogs mutants dist docs report page stop bench bench-maintenance bench-scale soak cluster cluster-stop clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -77,6 +77,9 @@ bench: .venv/.ready-dev ## the start, landing, the gate, states, histories, diff
 
 bench-maintenance: .venv/.ready-dev ## incremental loads by layout and write mode, compactions, growing metadata; with plots
 	@python benchmarks/loads.py --plots docs/images && python benchmarks/maintenance.py
+
+bench-scale: .venv/.ready-dev ## growth with the lake, many runs at once, 100 M rows, TPC-H; needs PostgreSQL and tpchgen-cli
+	@for what in scale runs large tpch; do python benchmarks/$$what.py || exit; done
 
 soak: .venv/.ready-dev ## hours: all kill points, long histories, many event sets, 2,000 nodes on one server, all mutants
 	@scripts/soak
