@@ -169,7 +169,11 @@ class RestSource:
 
     def _get(self, address: str) -> Any:
         """The answer; None where there is no such thing, as it may be gone since it was listed."""
-        answer = self._session.get(address, timeout=60)
+        for _ in range(5):
+            answer = self._session.get(address, timeout=60)
+            # The server has found the row of a view, whose file is gone with the view meanwhile.
+            if answer.status_code != 500:
+                break
         if answer.status_code == 404:
             return None
         answer.raise_for_status()
