@@ -118,7 +118,7 @@ class Bench:
         store = self.lake.store
         assert swap.after is not None
         files = store.write({swap.after.location: document})
-        store.commit(lambda: Staged(None, [swap], files), "publish", tries=1)
+        store.commit(lambda: Staged(None, [swap], files), "publish")
 
     def head(self, identifier: Identifier, ref: str) -> int:
         return self.state(identifier).refs[ref].snapshot_id

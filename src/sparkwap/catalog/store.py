@@ -243,7 +243,6 @@ class Store:
         self,
         stage: Callable[[], Staged[R]],
         operation: Operation,
-        tries: int = _TRIES,
         **facts: Any,
     ) -> R:
         """Stage and commit; repeats both if another writer was faster.
@@ -252,7 +251,6 @@ class Store:
             stage: Reads the catalog, decides, writes files. Called again after each conflict. On
                 a catalog that is not atomic, a part of the former attempt may be made then.
             operation: The operation, which determines the checkpoints.
-            tries: The maximum number of attempts.
             facts: The facts for the checkpoints; see `sparkwap.core.checkpoints.checkpoint`.
 
         Raises:
@@ -311,14 +309,14 @@ class Store:
         try:
             return retrying(
                 lambda one: isinstance(one, _Again),
-                tries,
+                _TRIES,
                 _FIRST_WAIT_SECONDS,
                 _LONGEST_WAIT_SECONDS,
             )(once)
         except _Again as error:
             extent = "Nothing was changed." if self.backend.atomic else self._extent
             raise CatalogError(
-                f"Other writers were faster {tries} times in a row; last: {error.__cause__}. "
+                f"Other writers were faster {_TRIES} times in a row; last: {error.__cause__}. "
                 f"{extent} Run the same command again."
             ) from error.__cause__
 

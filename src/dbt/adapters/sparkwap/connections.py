@@ -174,18 +174,6 @@ class SparkWapConnectionManager(SparkConnectionManager):
         own = creds.replace(server_side_parameters={}) if hasattr(creds, "replace") else creds
         prefix = CONF_PREFIX if str(creds.method) in ("thrift", "http") else ""
         own.server_side_parameters = {prefix + key: value for key, value in settings.items()}
-        if str(creds.method) == "thrift" and creds.ssl_ca:
-            from pyhive import hive
-
-            try:
-                parameters = own.server_side_parameters
-                return self._thrift(
-                    hive.connect(
-                        thrift_transport=verified_transport(creds), configuration=parameters
-                    )
-                )
-            except Exception as error:
-                raise FailedToConnectError(refusal(creds, error)) from error
         shell = Connection(
             type="spark",  # type: ignore[arg-type]
             name="pool",
@@ -194,10 +182,18 @@ class SparkWapConnectionManager(SparkConnectionManager):
             handle=None,
             credentials=own,
         )
+        thrift = str(creds.method) == "thrift"
         try:
+            if thrift and creds.ssl_ca:
+                from pyhive import hive
+
+                transport, parameters = verified_transport(creds), own.server_side_parameters
+                return self._thrift(
+                    hive.connect(thrift_transport=transport, configuration=parameters)
+                )
             handle = SparkConnectionManager.open(shell).handle
         except Exception as error:
-            if str(creds.method) != "thrift":
+            if not thrift:
                 raise
             raise FailedToConnectError(refusal(creds, error)) from error
         if isinstance(handle, PyodbcConnectionWrapper) or not hasattr(handle, "poll_interval"):
