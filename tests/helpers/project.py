@@ -25,6 +25,23 @@ from helpers.catalogs import PYTHON_MODELS
 from sparkwap.cli.results import schema
 from sparkwap.core import command_end
 
+ORDERS_AND_PEOPLE = {
+    "models/orders.sql": """
+        {{ config(materialized='table') }} select id, {{ var('amount', 1) }} as amount from range(3)
+    """,
+    "models/people.sql": "{{ config(materialized='table') }} select id from range(3)",
+    "models/properties.yml": """
+        models:
+          - name: orders
+            columns:
+              - name: amount
+                data_tests: [{accepted_values: {name: small, values: [1, 2], quote: false}}]
+          - name: people
+            columns: [{name: id, config: {meta: {subject: person}}}]
+    """,
+}
+"""Files of a project: orders with a test that `amount` can fail, and people who can be erased."""
+
 VERDICT = re.compile(r"^ +(published|rejected|held) +(\S+) +(.*)$")
 ALIKE = re.compile(r"^ +(published|rejected|held) +[\d,]+ tables: (.*)$")
 NAMES = re.compile(r"^ {15}(\S+\.\S+(?:, \S+\.\S+)*)$")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from helpers.documents import blocks
 from helpers.postgres import Postgres, running_postgres
-from helpers.project import Outcome, Project
+from helpers.project import ORDERS_AND_PEOPLE, Outcome, Project
 from pyhive import hive
 from pyhive.exc import OperationalError
 from pyiceberg.catalog.sql import SqlCatalog
@@ -27,21 +27,8 @@ PAGE = Path(__file__).parents[3] / "docs/catalogs/postgresql.md"
 DENIED = "The user lake_reader may not write the catalog's database: permission denied"
 UNCHANGED = "Nothing was changed by this: tables, audit branches and ledger are as they were."
 FILES = {
-    "models/orders.sql": """
-        {{ config(materialized='table') }}
-        select id, {{ var('amount', 1) }} as amount from range(3)
-    """,
+    **ORDERS_AND_PEOPLE,
     "models/ids.sql": "{{ config(materialized='view') }} select id from {{ ref('orders') }}",
-    "models/people.sql": "{{ config(materialized='table') }} select id from range(3)",
-    "models/properties.yml": """
-        models:
-          - name: orders
-            columns:
-              - name: amount
-                data_tests: [{accepted_values: {name: small, values: [1, 2], quote: false}}]
-          - name: people
-            columns: [{name: id, config: {meta: {subject: person}}}]
-    """,
 }
 
 

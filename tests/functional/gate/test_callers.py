@@ -8,29 +8,13 @@ from typing import Any
 
 import pytest
 from helpers.lake import Reader
-from helpers.project import MakeProject, Outcome
-
-FILES = {
-    "models/orders.sql": """
-        {{ config(materialized='table') }} select id, {{ var('amount', 1) }} as amount from range(3)
-    """,
-    "models/people.sql": "{{ config(materialized='table') }} select id from range(3)",
-    "models/properties.yml": """
-        models:
-          - name: orders
-            columns:
-              - name: amount
-                data_tests: [{accepted_values: {name: small, values: [1, 2], quote: false}}]
-          - name: people
-            columns: [{name: id, config: {meta: {subject: person}}}]
-    """,
-}
+from helpers.project import ORDERS_AND_PEOPLE, MakeProject, Outcome
 
 
 def test_who_did_what_from_where(
     make_project: MakeProject, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project = make_project("called", FILES, settings={"name": "called"})
+    project = make_project("called", ORDERS_AND_PEOPLE, settings={"name": "called"})
     host = socket.gethostname()
 
     def by(name: str, *arguments: str, ok: bool = True, **variables: Any) -> Outcome:

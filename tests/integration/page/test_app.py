@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from dbt.adapters.factory import reset_adapters
+from helpers.project import Project
 
 from sparkwap.catalog import lease
 from sparkwap.catalog.model import LedgerRows
@@ -48,13 +49,7 @@ def streamlit() -> None:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A dbt project whose lake is in its folder, and the page's settings for it."""
-    output = {"type": "sparkwap", "lake": str(tmp_path / ".lake"), "schema": "s", "threads": 1}
-    files = {
-        "dbt_project.yml": {"name": "shop", "version": "1.0", "profile": "shop"},
-        "profiles.yml": {"shop": {"target": "t", "outputs": {"t": output}}},
-    }
-    for name, content in files.items():
-        (tmp_path / name).write_text(json.dumps(content))
+    Project(tmp_path, "s", {"type": "sparkwap", "lake": str(tmp_path / ".lake"), "threads": 1})
     options = ("--project-dir", str(tmp_path), "--profiles-dir", str(tmp_path))
     Settings(TOKEN, options).write(tmp_path / "settings.json")
     monkeypatch.setenv(SETTINGS, str(tmp_path / "settings.json"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -23,6 +22,7 @@ import pyarrow as pa
 import pytest
 from helpers.browser import Browser, browsing
 from helpers.documents import ROOT, blocks
+from helpers.project import Project
 from helpers.spark_server import free_port, listens
 
 from sparkwap.publish.lake import Lake
@@ -59,13 +59,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         "uri": f"sqlite:///{folder}/.lake/catalog.db",
         "warehouse": f"file://{folder}/.lake/warehouse",
     }
-    output = {"type": "sparkwap", "lake": str(folder / ".lake"), "schema": "s", "threads": 1}
-    files = {
-        "dbt_project.yml": {"name": "shop", "version": "1.0", "profile": "shop"},
-        "profiles.yml": {"shop": {"target": "t", "outputs": {"t": output}}},
-    }
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content))
+    Project(folder, "s", {"type": "sparkwap", "lake": str(folder / ".lake"), "threads": 1})
     lake = Lake("lake", properties)
     rows = pa.table({"id": pa.array([1, 2], pa.int64())})
     lake.ensure_schema("s")
