@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from harness import machine, serving, spread
+from harness import dbt, machine, serving, spread, write_project
 
 from sparkwap.catalog import Candidate
 from sparkwap.publish.lake import Lake
@@ -292,24 +289,12 @@ def _project(home: Path, scenario: Scenario, side: str, output: dict[str, object
         "profiles.yml": json.dumps({"bench": {"target": "t", "outputs": {"t": output}}}),
         **scenario.files,
     }
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return folder
+    return write_project(folder, files)
 
 
 def _dbt(project: Path, command: str) -> float:
     """Seconds of one dbt command, as dbt tells them."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from dbt.cli.main import cli; cli()", "--quiet", command],
-        cwd=project,
-        env={**os.environ, "DBT_PROFILES_DIR": str(project)},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        raise SystemExit(f"{project}: dbt {command} failed\n{done.stdout}\n{done.stderr}")
+    dbt(project, command)
     return float(json.loads((project / "target" / "run_results.json").read_text())["elapsed_time"])
 
 

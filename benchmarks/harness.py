@@ -6,10 +6,11 @@ import os
 import platform
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,34 @@ def serving() -> Iterator[tuple[ServerConfig, Endpoint]]:
     finally:
         stop(config.lake)
         shutil.rmtree(home, ignore_errors=True)
+
+
+def write_project(folder: Path, files: Mapping[str, str]) -> Path:
+    """Write the files of a project, by their paths in its folder; the folder."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return folder
+
+
+def dbt_command(project: Path, *arguments: str) -> dict[str, Any]:
+    """The arguments of `subprocess` that call dbt in a project."""
+    return {
+        "args": [sys.executable, "-c", "from dbt.cli.main import cli; cli()", *arguments],
+        "cwd": project,
+        "env": {**os.environ, "DBT_PROFILES_DIR": str(project)},
+    }
+
+
+def dbt(project: Path, *arguments: str) -> None:
+    """Run a dbt command, without its output if it succeeds."""
+    command = dbt_command(project, "--quiet", *arguments)
+    done = subprocess.run(**command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(
+            f"{project}: dbt {' '.join(arguments)} failed\n{done.stdout}\n{done.stderr}"
+        )
 
 
 def counted(session: Session, table: str) -> tuple[int, int]:

@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness import machine
+from harness import dbt_command, machine, write_project
 
 from sparkwap.publish.lake import Lake
 from sparkwap.server import ServerConfig, catalog_properties, ensure, stop
@@ -89,9 +89,7 @@ def _measure(home: Path, scale: float, memory: str) -> None:
         "models/schema.yml": SCHEMA,
         "tests/generic/is_unique_by.sql": TEST,
     }
-    for name, text in files.items():
-        (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).write_text(text)
+    write_project(home, files)
     try:
         server = ensure(config, lambda line: print(f"  {line}", file=sys.stderr)).pid
         for what in ("build of all rows", "MERGE of 1 %"):
@@ -116,11 +114,7 @@ def _tell(what: str, home: Path, server: int, *command: str) -> None:
     started = time.perf_counter()
     with (home / "out.log").open("w") as out:
         running = subprocess.Popen(
-            [sys.executable, "-c", "from dbt.cli.main import cli; cli()", *command],
-            cwd=home,
-            env={**os.environ, "DBT_PROFILES_DIR": str(home)},
-            stdout=out,
-            stderr=subprocess.STDOUT,
+            **dbt_command(home, *command), stdout=out, stderr=subprocess.STDOUT
         )
         _, status, used = os.wait4(running.pid, 0)
     seconds = time.perf_counter() - started

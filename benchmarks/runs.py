@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -23,8 +22,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from harness import MEMORY, machine, spread
+from harness import MEMORY, dbt_command, machine, spread, write_project
 from sqlalchemy import text
 
 from sparkwap.publish.lake import Lake
@@ -129,18 +129,8 @@ def _counting(lake: Lake, counts: list[int]) -> Iterator[None]:
 
 def _build(projects: list[Path]) -> tuple[list[float], list[str]]:
     """Seconds of each `dbt build`, by dbt, and the ends of the outputs of those that failed."""
-    command = [sys.executable, "-c", "from dbt.cli.main import cli; cli()", "build"]
-    running = [
-        subprocess.Popen(
-            command,
-            cwd=project,
-            env={**os.environ, "DBT_PROFILES_DIR": str(project)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for project in projects
-    ]
+    output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    running = [subprocess.Popen(**dbt_command(project, "build"), **output) for project in projects]
     outputs = [one.communicate()[0] for one in running]
     errors = [
         output[-2000:] for one, output in zip(running, outputs, strict=True) if one.returncode
@@ -176,11 +166,7 @@ def _project(home: Path, side: str, number: int, uri: str, port: int, shared: bo
     }
     if shared and side == "gated":
         files["models/log.sql"] = SHARED
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    return folder
+    return write_project(folder, files)
 
 
 if __name__ == "__main__":

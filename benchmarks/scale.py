@@ -27,7 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from harness import machine, spread
+from harness import machine, spread, write_project
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 
@@ -44,12 +44,10 @@ TABLES_PER_PUBLISH = 500
 LIMIT = 1.2
 
 COMMANDS = {
-    "build": ["dbt", "build"],
-    "status": ["sparkwap", "status"],
-    "sweep": ["sparkwap", "sweep"],
-    "plan": ["sparkwap", "plan"],
-    "metrics": ["sparkwap", "metrics"],
+    "build": ["dbt.cli.main", "build"],
+    **{name: ["sparkwap.cli", name] for name in ("status", "sweep", "plan", "metrics")},
 }
+"""Command -> the module to run, and its arguments."""
 
 
 @dataclass
@@ -71,7 +69,7 @@ class BenchLake:
         """Wall and CPU seconds of a command in the project; the server's are not in the latter."""
         before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         done = subprocess.run(
-            [sys.executable, "-m", *_module(command)],
+            [sys.executable, "-m", *command],
             cwd=self.home,
             env={**os.environ, "DBT_PROFILES_DIR": str(self.home)},
             capture_output=True,
@@ -82,10 +80,6 @@ class BenchLake:
             raise SystemExit(f"{' '.join(command)} failed\n{done.stdout}\n{done.stderr}")
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return wall, cpu
-
-
-def _module(command: list[str]) -> list[str]:
-    return {"dbt": ["dbt.cli.main"], "sparkwap": ["sparkwap.cli"]}[command[0]] + command[1:]
 
 
 def main() -> None:
@@ -162,10 +156,7 @@ def _make(lake: BenchLake) -> None:
             for i in range(RUN_TABLES)
         },
     }
-    for name, text in files.items():
-        path = lake.home / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_project(lake.home, files)
     lake.run(COMMANDS["build"])
     started = time.perf_counter()
     _others(lake)

@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import machine, serving
+from harness import dbt, machine, serving, write_project
 from pyhive import hive
 
 GROWTH = (1, 4, 16)
@@ -82,10 +79,7 @@ class Bench:
         for n in GROWTH:
             files[f"models/history_{n}.sql"] = MODEL.format(n=n, columns=columns)
             files[f"snapshots/snapshot_{n}.sql"] = SNAPSHOT.format(n=n)
-        for name, text in files.items():
-            path = home / "project" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+        write_project(home / "project", files)
 
     def sql(self, statement: str) -> list[tuple[object, ...]]:
         with closing(hive.connect("127.0.0.1", self.port, username="bench", auth="NONE")) as one:
@@ -110,16 +104,7 @@ class Bench:
     def build(self, name: str, *arguments: str) -> tuple[float, int]:
         """Seconds of building one node, and the rows that it wrote."""
         project = self.home / "project"
-        code = "from dbt.cli.main import cli; cli()"
-        done = subprocess.run(
-            [sys.executable, "-c", code, "--quiet", "build", "-s", name, *arguments],
-            cwd=project,
-            env={**os.environ, "DBT_PROFILES_DIR": str(project)},
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode != 0:
-            raise SystemExit(f"dbt build failed\n{done.stdout}\n{done.stderr}")
+        dbt(project, "build", "-s", name, *arguments)
         results = json.loads((project / "target" / "run_results.json").read_text())["results"]
         found = self.sql(
             f"select cast(summary['added-records'] as bigint) from bench.{name}.snapshots "

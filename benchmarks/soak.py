@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from harness import dbt_command, write_project
 
 from sparkwap.server import ServerConfig, ServerStatus, ensure, status, stop
 
@@ -60,23 +61,15 @@ def _write_project(home: Path, nodes: int) -> None:
         files[f"tests/t_{test}.sql"] = (
             f"select * from {{{{ ref('m_{test % tables}') }}}} where id < -{test}"
         )
-    for name, text in files.items():
-        path = home / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+    write_project(home, files)
 
 
 def _build(home: Path, lake: Path, nodes: int) -> list[ServerStatus]:
     """Run ``dbt build`` and return the server's figures, sampled after the warm-up."""
     log = home / "build.log"
     with log.open("w") as sink:
-        build = subprocess.Popen(
-            [sys.executable, "-c", "from dbt.cli.main import cli; cli()", "build"],
-            cwd=home,
-            env={**os.environ, "DBT_PROFILES_DIR": str(home), "DBT_USE_COLORS": "false"},
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-        )
+        command = dbt_command(home, "--no-use-colors", "build")
+        build = subprocess.Popen(**command, stdout=sink, stderr=subprocess.STDOUT)
         samples = _sample(build, log, lake, nodes)
     if build.wait() != 0:
         raise SystemExit(f"The build failed:\n{''.join(log.open().readlines()[-30:])}")

@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness import machine, spread
+from harness import machine, spread, write_project
 
 MODELS = 10
 SIDES = {
@@ -66,11 +66,7 @@ def _project(folder: Path, output: dict[str, str]) -> Path:
             for i in range(1, MODELS)
         },
     }
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return folder
+    return write_project(folder, files)
 
 
 def _parse(project: Path, arguments: list[str]) -> tuple[float, float]:

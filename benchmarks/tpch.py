@@ -16,16 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from harness import Session, machine, serving, spread
+from harness import Session, dbt, machine, serving, spread, write_project
 
 TABLES = (
     "customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier",
@@ -72,14 +70,14 @@ def main() -> None:
         )
         print("|---|---|---|---|---|---|")
         for project in projects.values():
-            _dbt(project, "build")
+            dbt(project, "build")
         _measure("freshly built", sides, queries, options.rounds)
         for number in range(options.updates):
             for project in projects.values():
                 args = json.dumps({"round": number + 1})
-                _dbt(project, "build", "--select", *KEYS, "--vars", args)
+                dbt(project, "build", "--select", *KEYS, "--vars", args)
         _measure(f"after {options.updates} updates", sides, queries, options.rounds)
-        _dbt(projects["gated"], "run-operation", "wap_maintain", "--args", "{budget: 3600}")
+        dbt(projects["gated"], "run-operation", "wap_maintain", "--args", "{budget: 3600}")
         _measure("sparkwap's maintained", sides, queries, options.rounds)
 
 
@@ -164,23 +162,7 @@ def _project(home: Path, side: str, data: Path, port: int) -> Path:
         "profiles.yml": json.dumps({"tpch": {"target": "t", "outputs": {"t": output}}}),
         **models,
     }
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return folder
-
-
-def _dbt(project: Path, *command: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "from dbt.cli.main import cli; cli()", "--quiet", *command],
-        cwd=project,
-        env={**os.environ, "DBT_PROFILES_DIR": str(project)},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        raise SystemExit(f"{project}: dbt {' '.join(command)} failed\n{done.stdout}\n{done.stderr}")
+    return write_project(folder, files)
 
 
 if __name__ == "__main__":
