@@ -27,6 +27,10 @@ _MANY_DELETES = 10
 
 _MANY_MANIFESTS = 100
 
+_SMALL_SHARE = 0.05
+_STATES = 500
+"""Sums of seconds, of choices of whole tables, that are told apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
@@ -289,7 +293,8 @@ def choose(
     """Decide which tables to compact: those that save most for each second, within the budget.
 
     A table that did not fit gets a higher rank with each day. If the budget does not suffice for
-    all files of a table, a part of them is rewritten.
+    all files of a table, a part of them is rewritten; or other tables are taken as a whole, if
+    these save more together, as a part has the whole cost of its start.
 
     Args:
         facts: The tables.
@@ -297,13 +302,62 @@ def choose(
         everything: Compact whatever can be compacted, even if it does not pay off.
     """
     ranked = sorted(facts, key=lambda one: (-one.score * (1 + one.waited_days), one.name))
-    left = math.inf if budget is None else budget
+    if budget is None:
+        return _fill(ranked, math.inf, everything)
+    found = _fill(ranked, budget, everything)
+    cut = [one.fact for one in found if one.waits or one.max_files is not None]
+    # What small ones leave of the budget is little.
+    if all(fact.seconds <= budget * _SMALL_SHARE for fact in cut):
+        return found
+    whole = _knapsack([one.fact for one in found if one.compact or one.waits], budget)
+    ranked.sort(key=lambda one: one.name not in whole)
+    return max((found, _fill(ranked, budget, everything)), key=_gain)
+
+
+def _fill(facts: Iterable[Fact], left: float, everything: bool) -> list[Choice]:
+    """Take tables in their order, as long as the budget suffices."""
     found = []
-    for fact in ranked:
+    for fact in facts:
         one = _choice(fact, left, everything)
         left -= one.seconds
         found.append(one)
     return found
+
+
+def _gain(choices: Iterable[Choice]) -> float:
+    total = 0.0
+    for one in choices:
+        if one.compact and one.fact.work is not None:
+            part = 1.0 if one.max_files is None else one.max_files / one.fact.work.files
+            total += one.fact.saved * (1 + one.fact.waited_days) * part
+    return total
+
+
+def _knapsack(facts: Iterable[Fact], budget: float) -> frozenset[str]:
+    """Return the names of the tables that together save most, if each is taken as a whole.
+
+    Method: the Pareto front of seconds and savings, which grows table by table (Nemhauser and
+    Ullmann, 1969), thinned to `_STATES` sums.
+    """
+    front: list[tuple[float, float, frozenset[str]]] = [(0.0, 0.0, frozenset())]
+    step = max(budget, COSTS.start) / _STATES
+    for fact in facts:
+        worth = fact.saved * (1 + fact.waited_days)
+        grown = [
+            (seconds + fact.seconds, saved + worth, names | {fact.name})
+            for seconds, saved, names in front
+            if seconds + fact.seconds <= budget
+        ]
+        best, cell = -1.0, -1.0
+        kept: list[tuple[float, float, frozenset[str]]] = []
+        for one in sorted([*front, *grown], key=lambda one: (one[0], -one[1])):
+            if one[1] > best:
+                if len(kept) > 1 and one[0] // step == cell:
+                    kept.pop()
+                best, cell = one[1], one[0] // step
+                kept.append(one)
+        front = kept
+    return front[-1][2]
 
 
 def _choice(fact: Fact, left: float, everything: bool) -> Choice:

@@ -6,7 +6,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparkwap.catalog.file_plan import DataFile, DeleteFile, StateFiles
@@ -186,6 +186,7 @@ costs = st.tuples(st.floats(1.7, 30), st.floats(0.1, 300), st.floats(0, 5))
 
 
 @settings(max_examples=200)
+@example([(2.0, 1.0, 2.0), (4.0, 1.0, 5.0)], 2.0)
 @given(st.lists(costs, max_size=8), st.floats(0, 100))
 def test_a_choice_keeps_the_budget_and_saves_almost_as_much_as_the_best(
     tables: list[tuple[float, float, float]], budget: float
