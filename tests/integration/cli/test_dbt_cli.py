@@ -23,6 +23,7 @@ def test_a_project_is_parsed_with_the_environment_of_the_call(
     (tmp_path / "models").mkdir()
     (tmp_path / "models/m.sql").write_text("{{ config(alias=env_var('NAME')) }} select 1 as a")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DBT_PROFILES_DIR", raising=False)
     call = replace(parse_call([]), environment={"NAME": "given"})
     assert call.manifest()["nodes"]["model.shop.m"]["alias"] == "given"
     assert "NAME" not in os.environ
