@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkwap.core.sqltext import quote
-from sparkwap.erasure.search import Search
+from sparkwap.erasure.search import NO_TOKEN, NOT_SIMPLE, Search
 from sparkwap.erasure.subject_tables import SubjectTable
 
 _SPACES = r"[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
@@ -57,6 +57,18 @@ class Conditions:
             return "false"
         listed = ", ".join(f"'{digest}'" for digest in digests)
         return f"coalesce({self.hashed(column)} in ({listed}), false)"
+
+    def can_name(self, column: str, tokens: Iterable[str]) -> str:
+        """Return a condition: a text has one of the tokens, or is not simple (see `search`)."""
+        digests = ", ".join(f"'{self.digest(token)}'" for token in sorted(tokens))
+        named = (
+            f"exists(split(lower({quote(column)}), '{NO_TOKEN}+'), "
+            f"token -> sha2(concat('{self.salt}:', token), 256) in ({digests}))"
+            if digests
+            else "false"
+        )
+        simple = NOT_SIMPLE.replace("\\", "\\\\")  # A literal of Spark has doubled backslashes.
+        return f"({quote(column)} rlike '{simple}' or {named})"
 
     def rows(
         self,

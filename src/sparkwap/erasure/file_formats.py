@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,8 +16,23 @@ _PARQUET_MAGIC = b"PAR1"
 _GZIP_MAGIC = b"\x1f\x8b"
 _BATCH_ROWS = 65_536
 
-Data = bytes | mmap.mmap
-"""The content of a file."""
+Data: TypeAlias = bytes | pa.NativeFile
+"""The content of a file, or the open file, of which only what is needed is read at a time."""
+
+
+def size_of(data: Data) -> int:
+    """Return the number of bytes."""
+    return len(data) if isinstance(data, bytes) else int(data.size())
+
+
+def whole(data: Data) -> bytes:
+    """Return all bytes."""
+    return data if isinstance(data, bytes) else bytes(data.read_at(data.size(), 0))
+
+
+def opened(data: Data) -> pa.NativeFile:
+    """Return the open file."""
+    return pa.BufferReader(data) if isinstance(data, bytes) else data
 
 
 def unpacked(path: str, data: Data) -> tuple[str, Data]:
@@ -27,13 +42,14 @@ def unpacked(path: str, data: Data) -> tuple[str, Data]:
         ValueError: The content does not have the format of the file's name, or it is compressed or
             encrypted in an unknown way, so a search of its bytes would find nothing.
     """
-    magic = bytes(data[:6])
+    magic = data[:6] if isinstance(data, bytes) else bytes(data.read_at(6, 0))
     claims = path.rpartition(".")[2].lower()
     for kind, (mark, ending) in _FORMATS.items():
         if magic.startswith(mark):
             return kind, data
-        if claims == ending and len(data):
+        if claims == ending and size_of(data):
             raise ValueError(f"no {kind} file")
+    data = whole(data)
     if magic.startswith(_GZIP_MAGIC):
         content = gzip.decompress(data)
         return ("gzip json", content) if path.endswith(".json") else ("bytes", content)
@@ -60,17 +76,22 @@ _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4
 _CLOSED = (b"PK\x03\x04", b"\xfd7zXZ", b"7z\xbc\xaf", b"PARE")
 
 
-def rows_of(kind: str, data: Data) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """Yield the schema and the batches of rows of a data file; nothing for other files."""
+def rows_of(
+    kind: str, data: Data, keep: Callable[[pa.Field], bool] = lambda field: True
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches of the rows of a data file, with the columns to keep; none of other files."""
     if kind == "parquet":
-        parquet = pq.ParquetFile(pa.BufferReader(data))
-        yield parquet.schema_arrow, parquet.iter_batches(_BATCH_ROWS)
+        parquet = pq.ParquetFile(opened(data))
+        names = [field.name for field in parquet.schema_arrow if keep(field)]
+        yield from parquet.iter_batches(_BATCH_ROWS, columns=names)
     elif kind == "orc":
-        stripes = orc.ORCFile(pa.BufferReader(data))
-        yield stripes.schema, (stripes.read_stripe(at) for at in range(stripes.nstripes))
+        stripes = orc.ORCFile(opened(data))
+        names = [field.name for field in stripes.schema if keep(field)]
+        for at in range(stripes.nstripes):
+            yield stripes.read_stripe(at, columns=names)
     elif kind == "avro":
-        table = avro.read(bytes(data)).table()
-        yield table.schema, iter(table.to_batches())
+        table = avro.read(whole(data)).table()
+        yield from table.select([field.name for field in table.schema if keep(field)]).to_batches()
 
 
 def decoded(data: bytes) -> Iterator[str]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import orc
 
 from sparkwap.catalog import avro
 from sparkwap.catalog.model import Identifier
-from sparkwap.erasure.file_formats import Data, decoded, rows_of
+from sparkwap.erasure.cells import candidates, is_text, plain
+from sparkwap.erasure.file_formats import Data, decoded, opened, rows_of, whole
 from sparkwap.erasure.search import Search, bound_text, text_of
 from sparkwap.erasure.subject_tables import SubjectTable
 
@@ -62,7 +62,7 @@ class FileSearch:
     wanted: Wanted
 
     def parquet(self, data: Data) -> list[str]:
-        file = pq.ParquetFile(pa.BufferReader(data))
+        file = pq.ParquetFile(opened(data))
         found = [f"column {n}" for n in self._cells("parquet", data)]
         found += [f"statistics of column {n}" for n in self._statistics(file)]
         for name, value in (file.metadata.metadata or {}).items():
@@ -72,39 +72,35 @@ class FileSearch:
 
     def orc(self, data: Data) -> list[str]:
         found = [f"column {name}" for name in self._cells("orc", data)]
-        for name, value in (orc.ORCFile(pa.BufferReader(data)).metadata or {}).items():
+        for name, value in (orc.ORCFile(opened(data)).metadata or {}).items():
             if self.search.in_text(value.decode("utf-8", "replace")):
                 found.append(f"footer entry {name.decode('utf-8', 'replace')}")
         return found
 
     def _cells(self, kind: str, data: Data) -> Iterator[str]:
         names: set[str] = set()
-        for fields, batches in rows_of(kind, data):
-            for batch in batches:
-                for field_, column in zip(fields, batch.columns, strict=True):
-                    name = column_name(field_, self.owner)
-                    if name not in names and self._any(column, name):
-                        names.add(name)
+        for batch in rows_of(kind, data):
+            for field_, column in zip(batch.schema, batch.columns, strict=True):
+                name = column_name(field_, self.owner)
+                if name not in names and self._any(column, name):
+                    names.add(name)
         yield from sorted(names)
 
     def _any(self, column: pa.Array, name: str) -> bool:
         if self._ignored(name):
             return False
+        column = plain(column)
         if pa.types.is_nested(column.type):
             return any(self._any(inner, inner_name) for inner_name, inner in _parts(column, name))
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        wanted = self.wanted.get(name, frozenset())
-        texts = _is_text(column.type)
-        if not (texts or wanted or self.search.numbers):
-            return False
-        values = pc.unique(column).to_pylist()
+        search, wanted = self.search, self.wanted.get(name, frozenset())
         if self._raw(name):
-            return any(self.search.in_raw(value) for value in values if value)
-        if texts:
-            return any(self.search.in_column(value, wanted) for value in values)
-        wanted = wanted | self.search.numbers
-        return any(text_of(value) in wanted for value in values)
+            values = candidates(column, (), search.raw_tokens)
+            return any(search.in_raw(value) for value in values if value)
+        if is_text(column.type):
+            values = candidates(column, wanted, search.tokens)
+            return any(search.in_column(value, wanted) for value in values)
+        wanted |= search.numbers
+        return bool(wanted) and any(text_of(v) in wanted for v in candidates(column, wanted))
 
     def _raw(self, name: str) -> bool:
         place = self.owner.place if self.owner else None
@@ -138,7 +134,7 @@ class FileSearch:
         return ".".join((*self.owner.identifier, name)).lower() in self.ignored
 
     def avro(self, data: Data) -> list[str]:
-        file = avro.read(bytes(data))
+        file = avro.read(whole(data))
         fields = _iceberg_fields(file.header)
         # A data file has columns; a manifest or manifest list has records about files.
         found = [f"column {name}" for name in self._cells("avro", data)]
@@ -201,7 +197,7 @@ class FileSearch:
                 yield f"bound of column {name}"
 
     def json(self, data: Data) -> list[str]:
-        return list(dict.fromkeys(self._document(json.loads(bytes(data)), "")))
+        return list(dict.fromkeys(self._document(json.loads(whole(data)), "")))
 
     def _document(self, value: Any, where: str) -> Iterator[str]:
         if isinstance(value, Mapping):
@@ -219,7 +215,7 @@ class FileSearch:
         return self.search.in_text(text) or self.search.in_pairs(text, self.wanted)
 
     def plain(self, data: Data) -> list[str]:
-        found = any(self.search.in_text(text) for text in decoded(bytes(data)))
+        found = any(self.search.in_text(text) for text in decoded(whole(data)))
         return ["its bytes"] if found else []
 
 
@@ -243,15 +239,6 @@ def _parts(column: pa.Array, name: str) -> Iterator[tuple[str, pa.Array]]:
         yield name, column.items
     else:
         yield name, column.flatten()
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    )
 
 
 def _iceberg_fields(header: Mapping[str, str]) -> dict[int, tuple[str, str]]:

@@ -257,16 +257,20 @@ class SubjectFinder:
     ) -> dict[str, list[str]]:
         """Return the free texts that name the subject, by column.
 
-        They are matched in Python, because no statement may contain a value.
+        They are matched in Python, because no statement may contain a value; Spark sends only those
+        that have the hash of a part of a value.
         """
-        names = dict.fromkeys(place.texts, search.in_raw)
+        conditions = Conditions(self._journal.salt)
+        names = dict.fromkeys(place.texts, (search.in_raw, search.raw_tokens))
         if place.any_cell:
             # Any text column of stored failures may name the subject.
             texts = (column for column, kind in types.items() if kind == "string")
-            names = {**dict.fromkeys(texts, search.in_text), **names}
+            names = {**dict.fromkeys(texts, (search.in_text, search.tokens)), **names}
         found: dict[str, list[str]] = {}
-        for column, holds in names.items():
+        for column, (holds, tokens) in names.items():
             query = f"select distinct {quote(column)} from {main} where {quote(column)} is not null"
+            if tokens is not None:
+                query += f" and {conditions.can_name(column, tokens)}"
             # As Spark's trim, which removes only spaces.
             found[column] = [row[0].strip(" ") for row in self._sql(query) if holds(row[0])]
         return found

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from sparkwap.catalog import Identifier, TableState
 from sparkwap.catalog import metadata as md
@@ -19,8 +20,8 @@ from sparkwap.erasure.subject_tables import SubjectTable
 from sparkwap.maintenance import file_references
 from sparkwap.publish.lake import Lake
 
-_PARQUET = ".parquet"
-_DATA = (_PARQUET, ".orc", ".avro")
+_LARGE = (".parquet", ".orc")
+_DATA = (*_LARGE, ".avro")
 
 
 @dataclass(frozen=True)
@@ -98,12 +99,14 @@ class LakeFiles:
         return union
 
     def read(self, path: str) -> Data:
-        """Return the content of a file; local Parquet files are mapped into memory, not read."""
+        """Return the content of a file; of Parquet and ORC files, which may be large, the file."""
         local = local_path(path)
-        if local is None or not path.endswith(_PARQUET) or not local.stat().st_size:
+        if not path.endswith(_LARGE):
             return file_references.content(self.lake, path)
-        with local.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if local is None:
+            file = self.lake.store.files.io(path).new_input(path).open()
+            return file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, "r")
+        return pa.memory_map(str(local)) if local.stat().st_size else b""
 
 
 def _owned(state: TableState, document: md.Document, place: SubjectTable | None) -> Owned:

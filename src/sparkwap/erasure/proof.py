@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, reduce
 from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import Identifier
-from sparkwap.erasure.file_formats import Data, rows_of, unpacked
+from sparkwap.erasure.cells import candidates, equal, plain
+from sparkwap.erasure.file_formats import Data, rows_of, size_of, unpacked
 from sparkwap.erasure.file_search import FileSearch, Owned, Wanted, column_name
 from sparkwap.erasure.search import Search, text_of
 
@@ -92,7 +95,7 @@ class Scanner:
         except Exception as error:
             found = [f"cannot be read ({type(error).__name__}), so it may hold the subject"]
         table = owner.identifier if owner else None
-        return Scanned(path, kind, len(data), table, tuple(dict.fromkeys(found)))
+        return Scanned(path, kind, size_of(data), table, tuple(dict.fromkeys(found)))
 
     def _wanted(self, owner: Owned | None) -> Wanted:
         if owner is None:
@@ -127,11 +130,10 @@ class Scanner:
         if owner is None or owner.place is None or not owner.place.keys:
             return {}
         found: dict[str, set[tuple[str, bool]]] = {}
-        for is_subject, cells in self._personal(owner, path, data):
-            for name, column in cells:
-                for value, own in zip(column, is_subject, strict=True):
-                    text = text_of(value)
-                    if own and text:
+        for is_subject, columns in self._personal(owner, path, data):
+            for name, column in columns:
+                for value in column.filter(is_subject).to_pylist():
+                    if text := text_of(value):
                         found.setdefault(name, set()).add((text, isinstance(value, str)))
         return found
 
@@ -141,35 +143,39 @@ class Scanner:
         if owner is None or owner.place is None or not owner.place.keys:
             return {}
         found: dict[str, set[str]] = {}
-        for is_subject, cells in self._personal(owner, path, data):
-            for name, column in cells:
+        for is_subject, columns in self._personal(owner, path, data):
+            for name, column in columns:
                 wanted = values.get(name, frozenset())
-                for value, own in zip(column, is_subject, strict=True):
-                    text = text_of(value)
-                    if not own and text in wanted:
+                others = column.filter(pc.invert(is_subject))
+                for text in map(text_of, candidates(others, wanted)):
+                    if text in wanted:
                         found.setdefault(name, set()).add(text)
         return found
 
     def _personal(
         self, owner: Owned, path: str, data: Data
-    ) -> Iterator[tuple[list[bool], list[tuple[str, list[Any]]]]]:
-        """Yield batches: for each row, whether it is the subject's; and the personal columns."""
+    ) -> Iterator[tuple[pa.BooleanArray, list[tuple[str, pa.Array]]]]:
+        """Yield for each batch which rows are the subject's, and the personal columns by name."""
         place = owner.place
-        if place is None:
+        if place is None or not place.personal:
             return
-        for schema, batches in rows_of(unpacked(path, data)[0], data):
-            present = {column_name(f, owner): index for index, f in enumerate(schema)}
-            keys = [present[k.lower()] for k in place.keys if k.lower() in present]
-            personal = [(p.lower(), present[p.lower()]) for p in place.personal
-                        if p.lower() in present]  # fmt: skip
-            if not keys or not personal:
-                return
-            for batch in batches:
-                is_subject = [
-                    any(text_of(value) in self.search.keys for value in row)
-                    for row in zip(*(batch.column(key).to_pylist() for key in keys), strict=True)
-                ]
-                yield is_subject, [(name, batch.column(at).to_pylist()) for name, at in personal]
+        keys = {key.lower() for key in place.keys}
+        personal = {name.lower() for name in place.personal}
+
+        def marked(field: pa.Field) -> bool:
+            return column_name(field, owner) in keys | personal
+
+        for batch in rows_of(unpacked(path, data)[0], data, marked):
+            columns = [
+                (column_name(field, owner), plain(column))
+                for field, column in zip(batch.schema, batch.columns, strict=True)
+            ]
+            own = [equal(column, self.search.keys) for name, column in columns if name in keys]
+            if own:
+                yield (
+                    reduce(pc.or_, own),
+                    [(name, column) for name, column in columns if name in personal],
+                )
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,17 @@ from urllib.parse import unquote
 
 WORD_LENGTH = 5
 NUMBER_LENGTH = 7
+NOT_SIMPLE = r"[^\x00-\x7fÀ-ÿ]|\\|base64:"
+"""Where a text has other characters than ASCII and Latin-1's letters, an escape or base64.
+
+`canonical` changes only the spaces of all other texts, and `re.IGNORECASE` only their letters'
+case, so they have each token of the words that they contain; see `Search.tokens`.
+"""
+
+NO_TOKEN = "[^a-z0-9à-öø-ÿ]"
+"""A character between the tokens of a text in lower case."""
+
+_TOKEN = re.compile("[a-z0-9à-öø-ÿ]+")
 _PAIR = re.compile(r"([A-Za-z_]\w*)=([^/,&\s]*)")
 _BASE64 = re.compile(r"base64:([A-Za-z0-9+/]+=*)")
 _EPOCH = date(1970, 1, 1)
@@ -114,6 +125,20 @@ class Search:
         """The words that a column of numbers can hold."""
         return frozenset(word for word in self.words if word.isdigit())
 
+    @cached_property
+    def tokens(self) -> frozenset[str] | None:
+        """One part of each word: the longest of letters and digits, in lower case.
+
+        A text that contains a word (see `in_text`) has its token, between other characters than
+        letters and digits, or is not simple (see `NOT_SIMPLE`). None if a word has no such part.
+        """
+        return tokens_of(self.words)
+
+    @cached_property
+    def raw_tokens(self) -> frozenset[str] | None:
+        """The tokens of the words and the keys, for `in_raw`."""
+        return tokens_of(self.words | self.keys)
+
     def in_text(self, text: str) -> bool:
         """Return whether a text contains a word, with or without JSON's escapes or base64."""
         return _in(self._pattern, text) or any(_in(self._pattern, one) for one in _decoded(text))
@@ -158,6 +183,30 @@ class Search:
         start = canonical(text[: _TRUNCATED - 1])
         start = start if start.isascii() else start[:-1]
         return any(value.startswith(start) for value in (*wanted, *self.words))
+
+
+def tokens_of(words: Iterable[str]) -> frozenset[str] | None:
+    """Return the tokens of canonical words; see `Search.tokens`."""
+    found = set()
+    for word in words:
+        lower = word.lower()
+        parts = [
+            part.group()
+            for part in _TOKEN.finditer(lower)
+            # A letter such as the dotless i also stands for a simple one.
+            if not any(
+                re.search(NOT_SIMPLE, one)
+                for one in (
+                    lower[part.start() - 1 : part.start()],
+                    lower[part.end() : part.end() + 1],
+                )
+                if one != "\\"
+            )
+        ]
+        if not parts:
+            return None
+        found.add(max(parts, key=len))
+    return frozenset(found)
 
 
 def _in(pattern: re.Pattern[str] | None, text: str) -> bool:

@@ -15,6 +15,8 @@ from helpers.people import ANNA, BO, FORMER, LakeFiles
 from helpers.project import Project
 
 from sparkwap.erasure import operation
+from sparkwap.erasure.conditions import Conditions
+from sparkwap.erasure.search import Search
 from sparkwap.publish.publishing import Publishing
 
 KEYS = {"subject": "customer", "keys": [42]}
@@ -321,3 +323,24 @@ def test_values_are_corrected_everywhere(
         emails = {r["email"] for r in look[name].rows if str(r["customer_id"]) == "42"}
         assert emails == {new}
         assert BO in look[name].values("email") or BO in map(str, look[name].values("email"))
+
+
+def test_spark_selects_the_texts_that_may_name_the_subject(people_spark: SparkReader) -> None:
+    search = Search.of(["42"], {}, ["Jörg Åberg", "ANNA.berg@mail.example"])
+    naming = [
+        "42", "x;42;y", "(42)\n", "JÖRG\tåberg", "joerg, Jörg Åberg!", "to:Anna.Berg@Mail.Example",
+        unicodedata.normalize("NFD", "Jörg Åberg"), "Jörg\u00a0Åberg", "ＡＮＮＡ.berg@mail.example",
+        '{"to": "anna\\u0040mail.example", "id": "\\u0034\\u0032"}', "base64:NDI=",
+        "anna.berg@mail.example's",
+    ]  # fmt: skip
+    others = ["", "421", "142;x", "Jörgen", "berg", "mail", "O'Neill\n", "÷42é", "%'\""]
+    assert all(map(search.in_raw, naming))
+    assert not any(map(search.in_raw, others))
+    texts = ", ".join(f"('{text.encode().hex()}')" for text in (*naming, *others))
+    condition = Conditions("ab12").can_name("a text", search.raw_tokens or ())
+    found = people_spark.rows(
+        "select `a text` as text from (select decode(unhex(code), 'utf-8') as `a text` "
+        f"from values {texts} as rows(code)) where {condition}"
+    )
+    assert {row["text"] for row in found} >= set(naming)
+    assert {row["text"] for row in found} & set(others) <= {"mail", "÷42é"}
