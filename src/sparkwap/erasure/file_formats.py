@@ -77,21 +77,28 @@ _CLOSED = (b"PK\x03\x04", b"\xfd7zXZ", b"7z\xbc\xaf", b"PARE")
 
 
 def rows_of(
-    kind: str, data: Data, keep: Callable[[pa.Field], bool] = lambda field: True
+    kind: str, data: Data, keep: Callable[[pa.Field], bool] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of the rows of a data file, with the columns to keep; none of other files."""
+    """Yield batches of the rows of a data file, with the columns to keep; none of other files.
+
+    Args:
+        kind: The format.
+        data: The file.
+        keep: Which columns to read; all if None.
+    """
+
+    def names(schema: pa.Schema) -> list[str] | None:
+        return None if keep is None else [field.name for field in schema if keep(field)]
+
     if kind == "parquet":
         parquet = pq.ParquetFile(opened(data))
-        names = [field.name for field in parquet.schema_arrow if keep(field)]
-        yield from parquet.iter_batches(_BATCH_ROWS, columns=names)
+        yield from parquet.iter_batches(_BATCH_ROWS, columns=names(parquet.schema_arrow))
     elif kind == "orc":
         stripes = orc.ORCFile(opened(data))
-        names = [field.name for field in stripes.schema if keep(field)]
         for at in range(stripes.nstripes):
-            yield stripes.read_stripe(at, columns=names)
+            yield stripes.read_stripe(at, columns=names(stripes.schema))
     elif kind == "avro":
-        table = avro.read(whole(data)).table()
-        yield from table.select([field.name for field in table.schema if keep(field)]).to_batches()
+        yield from avro.read(whole(data)).table().to_batches()
 
 
 def decoded(data: bytes) -> Iterator[str]:
