@@ -15,6 +15,7 @@ from sparkwap.catalog import avro
 _PARQUET_MAGIC = b"PAR1"
 _GZIP_MAGIC = b"\x1f\x8b"
 _BATCH_ROWS = 65_536
+_PART, _OVERLAP = 2 << 20, 256 << 10
 
 Data: TypeAlias = bytes | pa.NativeFile
 """The content of a file, or the open file, of which only what is needed is read at a time."""
@@ -30,9 +31,20 @@ def whole(data: Data) -> bytes:
     return data if isinstance(data, bytes) else bytes(data.read_at(data.size(), 0))
 
 
+def parts(data: Data) -> Iterator[bytes]:
+    """Yield the bytes in parts of 2 MB; what has at most 256 KB is whole in one of them."""
+    size = size_of(data)
+    for at in range(0, max(size - _OVERLAP, 1), _PART - _OVERLAP):
+        count = min(_PART, size - at)
+        yield data[at : at + count] if isinstance(data, bytes) else bytes(data.read_at(count, at))
+
+
 def opened(data: Data) -> pa.NativeFile:
-    """Return the open file."""
-    return pa.BufferReader(data) if isinstance(data, bytes) else data
+    """Return the open file, at its beginning."""
+    if isinstance(data, bytes):
+        return pa.BufferReader(data)
+    data.seek(0)
+    return data
 
 
 def unpacked(path: str, data: Data) -> tuple[str, Data]:
@@ -49,13 +61,12 @@ def unpacked(path: str, data: Data) -> tuple[str, Data]:
             return kind, data
         if claims == ending and size_of(data):
             raise ValueError(f"no {kind} file")
-    data = whole(data)
     if magic.startswith(_GZIP_MAGIC):
-        content = gzip.decompress(data)
+        content = gzip.decompress(whole(data))
         return ("gzip json", content) if path.endswith(".json") else ("bytes", content)
     for mark, codec in _PACKED.items():
         if magic.startswith(mark):
-            with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
+            with pa.CompressedInputStream(opened(data), codec) as stream:
                 return "bytes", stream.read()
     if magic.startswith(_CLOSED):
         raise ValueError("an archive")

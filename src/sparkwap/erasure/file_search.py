@@ -14,7 +14,7 @@ from pyarrow import orc
 from sparkwap.catalog import avro
 from sparkwap.catalog.model import Identifier
 from sparkwap.erasure.cells import candidates, is_text, plain
-from sparkwap.erasure.file_formats import Data, decoded, opened, rows_of, whole
+from sparkwap.erasure.file_formats import Data, decoded, opened, parts, rows_of, whole
 from sparkwap.erasure.search import Search, bound_text, text_of
 from sparkwap.erasure.subject_tables import SubjectTable
 
@@ -215,7 +215,8 @@ class FileSearch:
         return self.search.in_text(text) or self.search.in_pairs(text, self.wanted)
 
     def plain(self, data: Data) -> list[str]:
-        found = any(self.search.in_text(text) for text in decoded(whole(data)))
+        texts = (text for part in parts(data) for text in decoded(part))
+        found = any(self.search.in_text(text) for text in texts)
         return ["its bytes"] if found else []
 
 

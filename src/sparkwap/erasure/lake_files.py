@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from sparkwap.catalog import Identifier, TableState
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.files import local_path, plain_location
+from sparkwap.catalog.files import local_path, plain_location, read_apart
+from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.erasure.file_formats import Data
 from sparkwap.erasure.file_search import Owned
 from sparkwap.erasure.proof import Proof, Scanner, scan
@@ -20,8 +21,7 @@ from sparkwap.erasure.subject_tables import SubjectTable
 from sparkwap.maintenance import file_references
 from sparkwap.publish.lake import Lake
 
-_LARGE = (".parquet", ".orc")
-_DATA = (*_LARGE, ".avro")
+_DATA = (".parquet", ".orc", ".avro")
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,19 @@ class LakeFiles:
         return union
 
     def read(self, path: str) -> Data:
-        """Return the content of a file; of Parquet and ORC files, which may be large, the file."""
+        """Open a file; return the bytes of the catalog's own database, and none of a folder."""
+        if path.endswith("/"):
+            return b""
         local = local_path(path)
-        if not path.endswith(_LARGE):
-            return file_references.content(self.lake, path)
         if local is None:
             file = self.lake.store.files.io(path).new_input(path).open()
             return file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, "r")
-        return pa.memory_map(str(local)) if local.stat().st_size else b""
+        rows = self.lake.store.backend
+        database = rows.engine.url.database if isinstance(rows, SqlBackend) else None
+        # The database, its write-ahead log, and the log's index.
+        if database and str(local).startswith(database):
+            return read_apart(local)
+        return pa.OSFile(str(local))
 
 
 def _owned(state: TableState, document: md.Document, place: SubjectTable | None) -> Owned:

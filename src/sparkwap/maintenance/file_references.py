@@ -15,10 +15,9 @@ from pyiceberg.table.snapshots import Snapshot
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import clone_base, is_clone, is_of_maintenance
-from sparkwap.catalog.files import local_path, plain_location, read_apart
+from sparkwap.catalog.files import local_path, plain_location
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Pointer
-from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.core.errors import CatalogError
 
 if TYPE_CHECKING:
@@ -28,21 +27,6 @@ if TYPE_CHECKING:
 def files_of(lake: Lake, folder: str) -> list[str]:
     """Return the locations of all files below a folder; see `WarehouseFiles.listing`."""
     return [file.path for file in lake.store.files.listing(folder)]
-
-
-def content(lake: Lake, location: str) -> bytes:
-    """Return the content of a file, not decompressed; that of a folder is empty."""
-    if location.endswith("/"):
-        return b""
-    path = local_path(location)
-    if path is not None:
-        rows = lake.store.backend
-        database = rows.engine.url.database if isinstance(rows, SqlBackend) else None
-        # The database, its write-ahead log, and the log's index.
-        is_database = bool(database) and str(path).startswith(str(database))
-        return read_apart(path) if is_database else path.read_bytes()
-    with lake.store.files.io(location).new_input(location).open() as stream:
-        return stream.read()
 
 
 def reachable(lake: Lake) -> dict[str, set[Identifier]]:

@@ -1,4 +1,4 @@
-"""The search of a lake in an object store, from which large files are read in parts."""
+"""The search of a lake in an object store, from which files are read in parts."""
 
 from __future__ import annotations
 

@@ -62,6 +62,24 @@ def test_values_of_data_files_are_found(column: str, values: Any) -> None:
     assert found.table == ("s", "people")
 
 
+@pytest.mark.parametrize("at", [0, 99, 2_097_140, 2_000_001, 3_932_160, 4_999_000])
+def test_a_large_file_is_read_in_parts(at: int, tmp_path: Path) -> None:
+    class Reads(io.FileIO):
+        largest = 0
+
+        def read(self, size: int | None = -1) -> bytes:
+            assert size is not None
+            Reads.largest = max(Reads.largest, size)
+            return super().read(size) or b""
+
+    path = tmp_path / "server.log"
+    path.write_bytes(b"." * at + EMAIL.encode() + b"." * (5_000_000 - at))
+    data = pa.PythonFile(Reads(path), "r")
+    assert scanner().scan(str(path), data).found == ("its bytes",)
+    assert 0 < Reads.largest <= 2 << 20
+    assert scanner().scan(str(path), pa.OSFile(str(path))).size == 5_000_000 + len(EMAIL)
+
+
 def test_statistics_are_read() -> None:
     data = parquet(pa.table({"customer_id": [42, 50]}))
     found = scanner().scan("/w/s/people/data/x.parquet", data).found
