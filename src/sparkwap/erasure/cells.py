@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from sparkwap.erasure.search import NO_TOKEN, NOT_SIMPLE, text_of, tokens_of
 
-_TOKENS_AT_ONCE = 500
-"""An expression of RE2 with many more needs more memory than PyArrow allows it."""
+_LONGEST_PATTERN = 4000
+"""Characters of an expression of which RE2 does not need more memory than PyArrow allows it."""
 
 
 def candidates(
@@ -38,12 +38,7 @@ def candidates(
     if pa.types.is_nested(column.type):
         return []
     column.validate(full=True)
-    if is_text(column.type):
-        also = tokens_of(texts)
-        chosen = None if tokens is None or also is None else _have(column, {*tokens, *also})
-    else:
-        wanted = _typed(column.type, texts)
-        chosen = None if wanted is None else _is_in(column, wanted)
+    chosen = _chosen(column, texts, tokens)
     if chosen is not None:
         column = column.filter(chosen)
     if isinstance(column, pa.ExtensionArray):
@@ -57,8 +52,21 @@ def equal(column: pa.Array, texts: Collection[str]) -> pa.BooleanArray:
     column = plain(column)
     if pa.types.is_nested(column.type):
         return pa.repeat(pa.scalar(False), len(column))
+    if _chosen(column, texts, ()) is None:
+        return pa.array([text_of(value) in texts for value in column.to_pylist()], pa.bool_())
     found = [value for value in candidates(column, texts) if text_of(value) in texts]
     return _is_in(column, pa.array(found, column.type))
+
+
+def _chosen(
+    column: pa.Array, texts: Collection[str], tokens: Collection[str] | None
+) -> pa.BooleanArray | None:
+    """Return which values of a plain column can match; None if Arrow cannot tell that."""
+    if is_text(column.type):
+        also = tokens_of(texts)
+        return None if tokens is None or also is None else _have(column, {*tokens, *also})
+    wanted = _typed(column.type, texts)
+    return None if wanted is None else _is_in(column, wanted)
 
 
 def plain(column: pa.Array) -> pa.Array:
@@ -100,12 +108,16 @@ def _have(column: pa.Array, tokens: Collection[str]) -> pa.BooleanArray | None:
     except pa.ArrowInvalid:
         return None
     chosen = pc.match_substring_regex(column, NOT_SIMPLE)
-    listed = sorted(tokens)
-    for at in range(0, len(listed), _TOKENS_AT_ONCE):
-        some = "|".join(listed[at : at + _TOKENS_AT_ONCE])
+    if not tokens:
+        return chosen
+    if sum(map(len, tokens)) <= _LONGEST_PATTERN:
+        some = "|".join(sorted(tokens))
         whole = f"(?i)(?:^|{NO_TOKEN})(?:{some})(?:$|{NO_TOKEN})"
-        chosen = pc.or_(chosen, pc.match_substring_regex(column, whole))
-    return chosen
+        return pc.or_(chosen, pc.match_substring_regex(column, whole))
+    parts = pc.split_pattern_regex(pc.utf8_lower(column.fill_null("")), f"{NO_TOKEN}+")
+    wanted = pa.array(sorted(tokens), pa.large_string())
+    rows = pc.list_parent_indices(parts).filter(pc.is_in(pc.list_flatten(parts), wanted))
+    return pc.or_(chosen, pc.is_in(pa.array(range(len(column)), rows.type), rows))
 
 
 def _typed(kind: pa.DataType, texts: Collection[str]) -> pa.Array | None:

@@ -17,6 +17,8 @@ _SPACES = r"[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000
 # A literal of Spark has doubled backslashes.
 _SPACES_SQL = _SPACES.replace("\\", "\\\\")
 
+_CAPITALS = "".join(map(chr, (*range(65, 91), *range(0xC0, 0xD7), *range(0xD8, 0xDF))))
+
 
 def _forms(text: str) -> set[str]:
     """Return the Unicode forms of a text; Spark SQL has no function that normalizes text."""
@@ -62,7 +64,9 @@ class Conditions:
         """Return a condition: a text has one of the tokens, or is not simple (see `search`)."""
         digests = ", ".join(f"'{self.digest(token)}'" for token in sorted(tokens))
         named = (
-            f"exists(split(lower({quote(column)}), '{NO_TOKEN}+'), "
+            # Spark's `lower` follows the locale of its Java, in which an I can be no ASCII i.
+            f"exists(split(translate({quote(column)}, '{_CAPITALS}', '{_CAPITALS.lower()}'), "
+            f"'{NO_TOKEN}+'), "
             f"token -> sha2(concat('{self.salt}:', token), 256) in ({digests}))"
             if digests
             else "false"

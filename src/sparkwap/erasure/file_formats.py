@@ -95,14 +95,18 @@ def rows_of(
     Args:
         kind: The format.
         data: The file.
-        keep: Which columns to read; all if None.
+        keep: Which columns are needed; others may be read too. All if None.
     """
 
     def names(schema: pa.Schema) -> list[str] | None:
-        return None if keep is None else [field.name for field in schema if keep(field)]
+        # The reader of ORC confuses columns of one name, and `a.b` with the field of a struct.
+        if keep is None or len(set(schema.names)) < len(schema) or "." in "".join(schema.names):
+            return None
+        return [field.name for field in schema if keep(field)]
 
     if kind == "parquet":
-        parquet = pq.ParquetFile(opened(data))
+        # A buffer would hold all row groups.
+        parquet = pq.ParquetFile(opened(data), pre_buffer=False)
         yield from parquet.iter_batches(_BATCH_ROWS, columns=names(parquet.schema_arrow))
     elif kind == "orc":
         stripes = orc.ORCFile(opened(data))

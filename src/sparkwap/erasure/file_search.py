@@ -94,6 +94,8 @@ class FileSearch:
             return any(self._any(inner, inner_name) for inner_name, inner in _parts(column, name))
         search, wanted = self.search, self.wanted.get(name, frozenset())
         if self._raw(name):
+            if not pa.types.is_null(column.type) and not _is_string(column.type):
+                raise ValueError(f"{name} is no text")
             values = candidates(column, (), search.raw_tokens)
             return any(search.in_raw(value) for value in values if value)
         if is_text(column.type):
@@ -240,6 +242,10 @@ def _parts(column: pa.Array, name: str) -> Iterator[tuple[str, pa.Array]]:
         yield name, column.items
     else:
         yield name, column.flatten()
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _iceberg_fields(header: Mapping[str, str]) -> dict[int, tuple[str, str]]:

@@ -174,7 +174,11 @@ class Scanner:
             if own:
                 yield (
                     reduce(pc.or_, own),
-                    [(name, column) for name, column in columns if name in personal],
+                    [
+                        (name, column)
+                        for name, column in columns
+                        if name in personal and not pa.types.is_nested(column.type)
+                    ],
                 )
 
 

@@ -10,6 +10,7 @@ import base64
 import re
 import struct
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ case, so they have each token of the words that they contain; see `Search.tokens
 NO_TOKEN = "[^a-z0-9à-öø-ÿ]"
 """A character between the tokens of a text in lower case."""
 
+_LETTERS = re.compile("[\x00-\x7fÀ-ÿ]*")
 _TOKEN = re.compile("[a-z0-9à-öø-ÿ]+")
 _PAIR = re.compile(r"([A-Za-z_]\w*)=([^/,&\s]*)")
 _BASE64 = re.compile(r"base64:([A-Za-z0-9+/]+=*)")
@@ -127,7 +129,7 @@ class Search:
 
     @cached_property
     def tokens(self) -> frozenset[str] | None:
-        """One part of each word: the longest of letters and digits, in lower case.
+        """One part of each word, of letters and digits alone, in lower case: the rarest, longest.
 
         A text that contains a word (see `in_text`) has its token, between other characters than
         letters and digits, or is not simple (see `NOT_SIMPLE`). None if a word has no such part.
@@ -187,26 +189,24 @@ class Search:
 
 def tokens_of(words: Iterable[str]) -> frozenset[str] | None:
     """Return the tokens of canonical words; see `Search.tokens`."""
-    found = set()
-    for word in words:
-        lower = word.lower()
-        parts = [
-            part.group()
-            for part in _TOKEN.finditer(lower)
-            # A letter such as the dotless i also stands for a simple one.
-            if not any(
-                re.search(NOT_SIMPLE, one)
-                for one in (
-                    lower[part.start() - 1 : part.start()],
-                    lower[part.end() : part.end() + 1],
-                )
-                if one != "\\"
-            )
-        ]
-        if not parts:
-            return None
-        found.add(max(parts, key=len))
-    return frozenset(found)
+    found = [_parts(word) for word in words]
+    if not all(found):
+        return None
+    often = Counter(part for parts in found for part in set(parts))
+    return frozenset(min(parts, key=lambda one: (often[one], -len(one))) for parts in found)
+
+
+def _parts(word: str) -> list[str]:
+    """Return the letters and digits in a word that are together, without the host of an address."""
+    lower = word.lower()
+    parts = [
+        (part.start(), part.group())
+        for part in _TOKEN.finditer(lower)
+        # A letter such as the dotless i also stands for a simple one.
+        if _LETTERS.fullmatch(lower[part.start() - 1 : part.start()] + lower[part.end() :][:1])
+    ]
+    host = lower.find("@")
+    return [part for at, part in parts if at < host] or [part for _, part in parts]
 
 
 def _in(pattern: re.Pattern[str] | None, text: str) -> bool:

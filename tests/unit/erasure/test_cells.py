@@ -7,6 +7,7 @@ import struct
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparkwap.erasure.cells import candidates, equal, is_text, plain
-from sparkwap.erasure.search import NO_TOKEN, NOT_SIMPLE, Search, canonical, text_of
+from sparkwap.erasure.search import NO_TOKEN, NOT_SIMPLE, Search, canonical, text_of, tokens_of
 
 # Letters with more than two cases or forms, what is between words, escapes, and plain letters.
 LETTERS = "aAiIkKsSzß\u1e9eſıİK\u212bÅåÿŸµμéÉe\u0301ﬁ日Ж07"
@@ -129,10 +130,34 @@ def test_most_values_are_left_out() -> None:
     assert candidates(pa.array(range(100)), search.keys, search.tokens) == [42]
 
 
-def test_many_words_are_searched_for_together() -> None:
-    search = Search.of([f"person-{n}@mail.example" for n in range(1000)], {}, [])
-    texts = pa.array(["nobody", "x person-999@mail.example"])
-    assert candidates(texts, (), search.tokens) == ["x person-999@mail.example"]
+@pytest.mark.parametrize("count", [1, 10, 1000])
+def test_many_words_are_searched_for_together(count: int) -> None:
+    search = Search.of([f"person-{n:04}@mail.example" for n in range(count)], {}, [])
+    texts = pa.array(["nobody at mail.example", None, f"x PERSON-{count - 1:04}@mail.example"])
+    assert candidates(texts[1:], (), search.tokens) == [texts[2].as_py()]
+    assert len(search.tokens or ()) == count
+
+
+@example(["1990"], ["1990", "x-1990", "19900"])
+@given(st.lists(words, min_size=1), st.lists(words))
+def test_few_and_many_words_are_found_alike(given_words: list[str], values: list[str]) -> None:
+    tokens = tokens_of(map(canonical, given_words))
+    column = pa.array([*values, None, *map(str.swapcase, given_words)])[1:]
+    found = [set(candidates(column, (), tokens))]
+    with mock.patch("sparkwap.erasure.cells._LONGEST_PATTERN", 0):
+        found.append(set(candidates(column, (), tokens)))
+    assert found[0] == found[1]
+
+
+def test_a_long_word_is_found() -> None:
+    word = "ks" * 150_000
+    texts = pa.array(["x", f"({word})"])
+    assert candidates(texts, (), Search.of([word], {}, []).tokens) == [f"({word})"]
+
+
+def test_a_date_that_python_does_not_know_is_not_wanted() -> None:
+    column = pa.array([2**31 - 1, 0], pa.int32()).view(pa.date32())
+    assert candidates(column, {"1970-01-01"}) == [date(1970, 1, 1)]
 
 
 def test_text_that_is_no_text_is_an_error() -> None:

@@ -80,6 +80,52 @@ def test_a_large_file_is_read_in_parts(at: int, tmp_path: Path) -> None:
     assert scanner().scan(str(path), pa.OSFile(str(path))).size == 5_000_000 + len(EMAIL)
 
 
+@pytest.mark.parametrize(
+    ("names", "fields"),
+    [
+        (("email", "email"), [EMAIL, "x"]),
+        (("email", "Email"), [EMAIL, "x"]),
+        (("s.email", "s"), [EMAIL, {"email": "x"}]),
+        (("customer_id", "customer_id"), [42, 1]),
+    ],
+)
+def test_columns_whose_names_orc_confuses_are_read(
+    names: tuple[str, str], fields: list[Any]
+) -> None:
+    table = pa.Table.from_arrays([pa.array([one]) for one in fields], names=list(names))
+    sink = io.BytesIO()
+    orc.write_table(table, sink)
+    found = scanner().scan("/w/s/people/data/x.orc", sink.getvalue()).found
+    assert f"column {names[0]}" in found
+
+
+def test_the_key_is_found_in_a_column_of_a_name_that_is_there_twice() -> None:
+    table = pa.Table.from_arrays(
+        [pa.array([42]), pa.array([1]), pa.array([EMAIL])],
+        names=["customer_id", "customer_id", "email"],
+    )
+    sink = io.BytesIO()
+    orc.write_table(table, sink)
+    path = "/w/s/people/data/x.orc"
+    assert scanner().collect(path, sink.getvalue()) == {"email": {(EMAIL, True)}}
+
+
+def test_a_nested_column_does_not_hide_the_values_of_others() -> None:
+    place = SubjectTable(("s", "people"), ("customer_id",), ("tags", "email"))
+    tags = pa.array([["a"]], pa.list_(pa.string_view()))
+    data = parquet(pa.table({"customer_id": [42], "tags": tags, "email": [EMAIL]}))
+    found = scanner(place=place).collect("/w/s/people/data/x.parquet", data)
+    assert found == {"email": {(EMAIL, True)}}
+
+
+@pytest.mark.parametrize("values", [[1234567], [EMAIL.encode("utf-16")]])
+def test_free_text_that_is_no_text_cannot_be_read(values: list[Any]) -> None:
+    place = SubjectTable(("s", "people"), texts=("remark",))
+    data = parquet(pa.table({"remark": values}))
+    (found,) = scanner(place=place).scan("/w/s/people/data/x.parquet", data).found
+    assert "cannot be read" in found
+
+
 def test_statistics_are_read() -> None:
     data = parquet(pa.table({"customer_id": [42, 50]}))
     found = scanner().scan("/w/s/people/data/x.parquet", data).found
