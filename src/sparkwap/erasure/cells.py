@@ -107,13 +107,13 @@ def _have(column: pa.Array, tokens: Collection[str]) -> pa.BooleanArray | None:
         column = column.cast(pa.large_string())
     except pa.ArrowInvalid:
         return None
-    chosen = pc.match_substring_regex(column, NOT_SIMPLE)
-    if not tokens:
+    pattern = NOT_SIMPLE
+    many = sum(map(len, tokens)) > _LONGEST_PATTERN
+    if tokens and not many:
+        pattern += f"|(?i:(?:^|{NO_TOKEN})(?:{'|'.join(sorted(tokens))})(?:$|{NO_TOKEN}))"
+    chosen = pc.match_substring_regex(column, pattern)
+    if not many:
         return chosen
-    if sum(map(len, tokens)) <= _LONGEST_PATTERN:
-        some = "|".join(sorted(tokens))
-        whole = f"(?i)(?:^|{NO_TOKEN})(?:{some})(?:$|{NO_TOKEN})"
-        return pc.or_(chosen, pc.match_substring_regex(column, whole))
     parts = pc.split_pattern_regex(pc.utf8_lower(column.fill_null("")), f"{NO_TOKEN}+")
     wanted = pa.array(sorted(tokens), pa.large_string())
     rows = pc.list_parent_indices(parts).filter(pc.is_in(pc.list_flatten(parts), wanted))

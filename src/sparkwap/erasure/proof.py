@@ -146,7 +146,7 @@ class Scanner:
         for is_subject, columns in self._personal(owner, path, data):
             for name, column in columns:
                 wanted = values.get(name, frozenset())
-                others = column.filter(pc.invert(is_subject))
+                others = column.filter(pc.invert(is_subject)) if is_subject.true_count else column
                 for text in map(text_of, candidates(others, wanted)):
                     if text in wanted:
                         found.setdefault(name, set()).add(text)
