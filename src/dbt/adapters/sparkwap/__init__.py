@@ -2,7 +2,6 @@
 
 dbt derives the prefixes of classes and macros from the adapter's type, ``sparkwap``.
 """
-# ruff: noqa: E402
 
 import gc
 
