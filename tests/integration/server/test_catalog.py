@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkwap.maintenance.file_references import content
+from sparkwap.erasure.file_formats import whole
+from sparkwap.erasure.lake_files import LakeFiles
 from sparkwap.publish.lake import Lake
 from sparkwap.server import ServerConfig, catalog_properties
 from sparkwap.server.catalog import prepare
@@ -30,7 +31,8 @@ def start_a_server(config: ServerConfig) -> None:
 
 def read_all_files(config: ServerConfig) -> None:
     lake = Lake("lake", catalog_properties(config))
-    assert content(lake, str(config.layout.sqlite)).startswith(b"SQLite format 3")
+    database = LakeFiles(lake).read(str(config.layout.sqlite))
+    assert whole(database).startswith(b"SQLite format 3")
 
 
 @pytest.mark.parametrize("touch", [start_a_server, read_all_files])
