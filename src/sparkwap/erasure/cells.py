@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -37,14 +38,8 @@ def candidates(
     column = plain(column)
     if pa.types.is_nested(column.type):
         return []
-    column.validate(full=True)
     chosen = _chosen(column, texts, tokens)
-    if chosen is not None:
-        column = column.filter(chosen)
-    if isinstance(column, pa.ExtensionArray):
-        return list(set(column.drop_null().to_pylist()))
-    found: list[Any] = pc.unique(column).drop_null().to_pylist()
-    return found
+    return _distinct(column if chosen is None else column.filter(chosen))
 
 
 def equal(column: pa.Array, texts: Collection[str]) -> pa.BooleanArray:
@@ -52,9 +47,10 @@ def equal(column: pa.Array, texts: Collection[str]) -> pa.BooleanArray:
     column = plain(column)
     if pa.types.is_nested(column.type):
         return pa.repeat(pa.scalar(False), len(column))
-    if _chosen(column, texts, ()) is None:
+    chosen = _chosen(column, texts, ())
+    if chosen is None:
         return pa.array([text_of(value) in texts for value in column.to_pylist()], pa.bool_())
-    found = [value for value in candidates(column, texts) if text_of(value) in texts]
+    found = [value for value in _distinct(column.filter(chosen)) if text_of(value) in texts]
     return _is_in(column, pa.array(found, column.type))
 
 
@@ -62,11 +58,20 @@ def _chosen(
     column: pa.Array, texts: Collection[str], tokens: Collection[str] | None
 ) -> pa.BooleanArray | None:
     """Return which values of a plain column can match; None if Arrow cannot tell that."""
+    column.validate(full=True)
+    texts = frozenset(texts)
     if is_text(column.type):
         also = tokens_of(texts)
         return None if tokens is None or also is None else _have(column, {*tokens, *also})
     wanted = _typed(column.type, texts)
     return None if wanted is None else _is_in(column, wanted)
+
+
+def _distinct(column: pa.Array) -> list[Any]:
+    if isinstance(column, pa.ExtensionArray):
+        return list(set(column.drop_null().to_pylist()))
+    found: list[Any] = pc.unique(column).drop_null().to_pylist()
+    return found
 
 
 def plain(column: pa.Array) -> pa.Array:
@@ -120,7 +125,8 @@ def _have(column: pa.Array, tokens: Collection[str]) -> pa.BooleanArray | None:
     return pc.or_(chosen, pc.is_in(pa.array(range(len(column)), rows.type), rows))
 
 
-def _typed(kind: pa.DataType, texts: Collection[str]) -> pa.Array | None:
+@lru_cache(32)
+def _typed(kind: pa.DataType, texts: frozenset[str]) -> pa.Array | None:
     """Return the values of a type that have one of the texts; None if that is not known."""
     parse = Decimal if pa.types.is_decimal128(kind) else _PARSERS.get(kind)
     if parse is None:

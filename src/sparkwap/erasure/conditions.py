@@ -15,7 +15,7 @@ from sparkwap.erasure.subject_tables import SubjectTable
 _SPACES = r"[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 
 # A literal of Spark has doubled backslashes.
-_SPACES_SQL = _SPACES.replace("\\", "\\\\")
+_SPACES_SQL, _NOT_SIMPLE_SQL = (one.replace("\\", "\\\\") for one in (_SPACES, NOT_SIMPLE))
 
 _CAPITALS = "".join(map(chr, (*range(65, 91), *range(0xC0, 0xD7), *range(0xD8, 0xDF))))
 
@@ -71,8 +71,7 @@ class Conditions:
             if digests
             else "false"
         )
-        simple = NOT_SIMPLE.replace("\\", "\\\\")  # A literal of Spark has doubled backslashes.
-        return f"({quote(column)} rlike '{simple}' or {named})"
+        return f"({quote(column)} rlike '{_NOT_SIMPLE_SQL}' or {named})"
 
     def rows(
         self,

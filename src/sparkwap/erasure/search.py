@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -187,7 +187,8 @@ class Search:
         return any(value.startswith(start) for value in (*wanted, *self.words))
 
 
-def tokens_of(words: Iterable[str]) -> frozenset[str] | None:
+@lru_cache(32)  # Each batch of rows asks for the same words.
+def tokens_of(words: frozenset[str]) -> frozenset[str] | None:
     """Return the tokens of canonical words; see `Search.tokens`."""
     found = [_parts(word) for word in words]
     if not all(found):

@@ -261,6 +261,11 @@ class Fact:
         return self.work.saved * self.readings if self.work else 0.0
 
     @property
+    def worth(self) -> float:
+        """The seconds saved, which count for more with each day of waiting."""
+        return self.saved * (1 + self.waited_days)
+
+    @property
     def score(self) -> float:
         """Seconds saved for each second of work."""
         return self.saved / self.seconds if self.work else 0.0
@@ -329,7 +334,7 @@ def _gain(choices: Iterable[Choice]) -> float:
     for one in choices:
         if one.compact and one.fact.work is not None:
             part = 1.0 if one.max_files is None else one.max_files / one.fact.work.files
-            total += one.fact.saved * (1 + one.fact.waited_days) * part
+            total += one.fact.worth * part
     return total
 
 
@@ -342,9 +347,8 @@ def _knapsack(facts: Iterable[Fact], budget: float) -> frozenset[str]:
     front: list[tuple[float, float, frozenset[str]]] = [(0.0, 0.0, frozenset())]
     step = max(budget, COSTS.start) / _STATES
     for fact in facts:
-        worth = fact.saved * (1 + fact.waited_days)
         grown = [
-            (seconds + fact.seconds, saved + worth, names | {fact.name})
+            (seconds + fact.seconds, saved + fact.worth, names | {fact.name})
             for seconds, saved, names in front
             if seconds + fact.seconds <= budget
         ]
