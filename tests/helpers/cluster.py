@@ -66,12 +66,7 @@ class Cluster(SparkServer):
             "jdbc.user": str(url.username),
             "retryable_status_codes": SAFE_TO_REPEAT,
             "warehouse": self.store.warehouse,
-            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-            "s3.endpoint": self.store.endpoint,
-            "s3.path-style-access": "true",
-            "s3.access-key-id": KEY,
-            "s3.secret-access-key": SECRET,
-            "client.region": REGION,
+            **self.store.iceberg,
         }
 
     @property

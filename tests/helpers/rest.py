@@ -17,9 +17,11 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from helpers.maven import SPARK_JARS, from_spark, java_or_skip, kept_jars, pinned_jars
+from helpers.s3 import Store
 from sparkwap.server.jars import SQLITE
 
 LOCK = Path(__file__).parents[1] / "requirements-rest.lock"
+OF_S3 = Path(__file__).parents[1] / "requirements-cluster.lock"
 # Iceberg asks the Hadoop classes for files, and they log through these.
 FROM_SPARK = ("hadoop-client-*.jar", "slf4j-api-*.jar", "commons-*.jar", "py4j-*.jar")
 
@@ -49,13 +51,16 @@ class RestServer:
 
 
 @contextmanager
-def running_rest_server(folder: Path) -> Iterator[RestServer]:
-    """Start a server whose catalog and warehouse are in ``folder``. Skips where there is no Java,
-    or where its jars can neither be found nor fetched."""
+def running_rest_server(folder: Path, store: Store | None = None) -> Iterator[RestServer]:
+    """Start a server whose catalog and warehouse are in ``folder``, or the warehouse in a store.
+
+    Skips where there is no Java, or where its jars can neither be found nor fetched.
+    """
     java = java_or_skip("the REST server")
+    of_s3 = pinned_jars(OF_S3, "cluster", java) if store else []
     os.environ.setdefault("JAVA_HOME", str(java.parent.parent))
     port, process = launch_gateway(
-        classpath=":".join(map(str, _jars(java))),
+        classpath=":".join(map(str, [*_jars(java), *of_s3])),
         jarpath=str(next(SPARK_JARS.glob("py4j-*.jar"))),
         java_path=str(java),
         javaopts=["-Xmx256m"],
@@ -67,8 +72,9 @@ def running_rest_server(folder: Path) -> Iterator[RestServer]:
         gateway_parameters=GatewayParameters(port=port, auto_convert=True, eager_load=False)
     )
     try:
-        warehouse = f"file://{folder}/warehouse"
-        listening = _serve(gateway.jvm, f"jdbc:sqlite:{folder}/rest.db", warehouse)
+        warehouse = store.warehouse if store else f"file://{folder}/warehouse"
+        access = store.iceberg if store else {}
+        listening = _serve(gateway.jvm, f"jdbc:sqlite:{folder}/rest.db", warehouse, access)
         yield RestServer(f"http://127.0.0.1:{listening}", warehouse)
     finally:
         gateway.shutdown()
@@ -76,7 +82,7 @@ def running_rest_server(folder: Path) -> Iterator[RestServer]:
         process.wait()
 
 
-def _serve(jvm: Any, uri: str, warehouse: str) -> int:
+def _serve(jvm: Any, uri: str, warehouse: str, access: dict[str, str]) -> int:
     """Put the servlet on a free port of loopback; Iceberg's own main binds all interfaces."""
     catalog = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
         "rest",
@@ -85,6 +91,7 @@ def _serve(jvm: Any, uri: str, warehouse: str) -> int:
             "uri": uri,
             "jdbc.schema-version": "V1",
             "warehouse": warehouse,
+            **access,
         },
         jvm.org.apache.hadoop.conf.Configuration(False),
     )

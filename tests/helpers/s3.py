@@ -1,11 +1,14 @@
 """An S3 server on loopback, in a process of a test's own: moto, which keeps objects in memory.
 
-In front of it is a filter that counts requests, and fails or delays those that a test chooses.
+In front of it is a filter that counts requests, fails or delays those that a test chooses, and
+refuses those that are not signed, or by the keys of another folder (`vended_keys`).
 """
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -16,12 +19,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, unquote
 
 import boto3
 import requests
 
 KEY, SECRET, REGION, BUCKET = "lake", "lake-secret", "us-east-1", "lake"
 _CONTROL = "/_control"
+_SIGNED = re.compile(r"Credential=([^/]+)/.*/s3/aws4_request")
+_VENDED = re.compile(r"vended-(\d+)-([0-9a-f]+)-\d+")
+_DELETED = re.compile(rb"<Key>([^<]*)</Key>")
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,22 @@ class Faults:
     most: int = 1_000_000
 
 
+def vended_keys(folder: str, until: float) -> dict[str, str]:
+    """Return PyIceberg's properties with new keys for the objects below a folder.
+
+    Args:
+        folder: a location in the bucket.
+        until: the end of the keys, in seconds since 1970.
+    """
+    inner = folder.removeprefix(f"s3://{BUCKET}/").rstrip("/").encode().hex()
+    return {
+        "s3.access-key-id": f"vended-{until * 1000:.0f}-{inner}-{time.time_ns()}",
+        "s3.secret-access-key": SECRET,
+        "s3.session-token": "vended",
+        "s3.session-token-expires-at-ms": f"{until * 1000:.0f}",
+    }
+
+
 @dataclass(frozen=True)
 class Store:
     """A running S3 server with an empty bucket.
@@ -69,6 +92,18 @@ class Store:
             "s3.access-key-id": KEY,
             "s3.secret-access-key": SECRET,
             "s3.region": REGION,
+        }
+
+    @property
+    def iceberg(self) -> dict[str, str]:
+        """The properties of a catalog of Iceberg in Java."""
+        return {
+            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            "s3.endpoint": self.endpoint,
+            "s3.path-style-access": "true",
+            "s3.access-key-id": KEY,
+            "s3.secret-access-key": SECRET,
+            "client.region": REGION,
         }
 
     def object_keys(self) -> list[str]:
@@ -165,6 +200,11 @@ class _Filter:
         path, method = environment["PATH_INFO"], environment["REQUEST_METHOD"]
         if path == _CONTROL:
             return self._control(method, environment, start)
+        if code := _refusal(environment):
+            with self._lock:
+                self._counts[code] = self._counts.get(code, 0) + 1
+            start("403 Forbidden", [("Content-Type", "application/xml")])
+            return [f"<Error><Code>{code}</Code><Message>by its keys</Message></Error>".encode()]
         action = environment.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[2]
         kind = action or _kind(method, environment.get("QUERY_STRING", ""))
         faults = self._meets(path, action or method, kind)
@@ -206,6 +246,32 @@ class _Filter:
             counts, self._counts = self._counts, {} if method == "GET" else self._counts
         start("200 OK", [("Content-Type", "application/json")])
         return [json.dumps(counts).encode()]
+
+
+def _refusal(environment: dict[str, Any]) -> str | None:
+    """Return S3's code if the keys of a request do not reach its objects."""
+    path, query = unquote(environment["PATH_INFO"]), parse_qs(environment.get("QUERY_STRING", ""))
+    made = path == f"/{BUCKET}" and environment["REQUEST_METHOD"] == "PUT"
+    if made or "HTTP_X_AMZ_TARGET" in environment:
+        return None
+    signed = _SIGNED.search(environment.get("HTTP_AUTHORIZATION", ""))
+    if signed is None:
+        return "AccessDenied"
+    vended = _VENDED.fullmatch(signed[1])
+    if vended is None:
+        return None
+    if int(vended[1]) < time.time() * 1000:
+        return "ExpiredToken"
+    reached = bytes.fromhex(vended[2]).decode()
+    names = [path.removeprefix(f"/{BUCKET}").lstrip("/")]
+    if not names[0] and "delete" in environment.get("QUERY_STRING", ""):
+        body = environment["wsgi.input"].read(int(environment.get("CONTENT_LENGTH") or 0))
+        environment["wsgi.input"] = io.BytesIO(body)
+        names = [found.decode() for found in _DELETED.findall(body)]
+    elif not names[0]:
+        names = query.get("prefix", [""])
+    inside = all(f"{name}/".startswith(f"{reached}/") for name in names)
+    return None if inside else "AccessDenied"
 
 
 def _kind(method: str, query: str) -> str:

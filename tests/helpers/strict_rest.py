@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,11 +24,13 @@ from uuid import uuid4
 import requests
 
 from helpers.rest import RestServer
+from helpers.s3 import vended_keys
 
 _TABLE = re.compile(r"/v1/namespaces/([^/]+)/(table|view)s/([^/]+)")
 _CREATION = re.compile(r"/v1/namespaces/([^/]+)/(tables|views|register)")
 _NAMESPACE = re.compile(r"/v1/namespaces/([^/]+)(/properties)?")
 _LIST = re.compile(r"/v1/namespaces(/[^/]+/(tables|views))?")
+_DELEGATION = "X-Iceberg-Access-Delegation"
 _RESERVED = ("write.metadata.path", "write.data.path")
 
 
@@ -56,6 +59,9 @@ class Rules:
         transactions: ``transactions/commit`` creates no table, moves none, and has each once.
         reserved: Properties of paths are refused, and so are keys of namespaces in upper case.
         page_size: Lists come in pages, even if the request has no ``pageToken``.
+        vends: The field with keys of the S3 store for the folder of a table, if the request asks
+            for them.
+        seconds: How long these keys are valid.
     """
 
     unique: bool = False
@@ -66,6 +72,8 @@ class Rules:
     transactions: bool = True
     reserved: bool = False
     page_size: int | None = 2
+    vends: Literal["config", "storage-credentials"] | None = None
+    seconds: float = 3600
 
 
 LAKEKEEPER = Rules(unique=True, purge="default", reserved=True)
@@ -148,9 +156,21 @@ class StrictServer:
     ) -> requests.Response:
         kept = {k: v for k, v in headers.items() if k.lower() in ("content-type", "accept")}
         address = f"{self.upstream}{path}"
-        return self._session.request(
+        answer = self._session.request(
             method, address, params=query, data=body, headers=kept, timeout=60
         )
+        if self.rules.vends and "vended-credentials" in headers.get(_DELEGATION, ""):
+            self._vend(answer, self.rules.vends)
+        return answer
+
+    def _vend(self, answer: requests.Response, field: str) -> None:
+        """Add keys to an answer that has a table."""
+        found = answer.json() if answer.ok and answer.content else {}
+        if "table-uuid" in found.get("metadata", ()):
+            location = found["metadata"]["location"]
+            keys = vended_keys(location, time.time() + self.rules.seconds)
+            own = keys if field == "config" else [{"prefix": location, "config": keys}]
+            answer._content = json.dumps({**found, field: own}).encode()
 
     @property
     def _session(self) -> requests.Session:
@@ -194,6 +214,8 @@ class StrictServer:
             if location:
                 self._check_location(name, location, None)
                 self._check_structure(name, [location])
+            return
+        if body["metadata-location"].startswith("s3:"):
             return
         document = read_metadata(body["metadata-location"])
         self._check_properties(document.get("properties") or {})

@@ -21,6 +21,7 @@ from sparkwap.catalog.model import Identifier, Kind
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
+    from sparkwap.catalog.files import WarehouseFiles
     from sparkwap.catalog.leases import Guard
     from sparkwap.catalog.pointers import Fate, Pointer, PointerUpdate
     from sparkwap.core.checkpoints import Part
@@ -36,6 +37,9 @@ class CatalogBackend(Protocol):
 
     properties: Mapping[str, str]
     """PyIceberg's properties of the catalog, including those that the catalog returns."""
+
+    files: WarehouseFiles
+    """The files of its tables."""
 
     takes_files: bool
     """True if the catalog can point to a metadata file that sparkwap writes, so that any change is

@@ -11,7 +11,8 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +30,8 @@ FILE_IO = "sparkwap.catalog.private.PrivateFileIO"
 """PyIceberg's file access in catalogs that sparkwap opens."""
 
 _GZIP_SUFFIX = ".gz.metadata.json"
+_OPEN_STORES = 50
+_NO_KEYS: Mapping[str, str] = {}
 
 
 def local_path(location: str) -> Path | None:
@@ -99,11 +102,17 @@ class WarehouseFiles:
 
     Args:
         properties: PyIceberg's catalog properties, which configure the access to object stores.
+        keys_of: Returns more properties for a location, such as keys that the catalog vends.
     """
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        keys_of: Callable[[str], Mapping[str, str]] = lambda location: _NO_KEYS,
+    ) -> None:
         self._properties = dict(properties)
-        self._ios: dict[str, FileIO] = {}
+        self._keys_of = keys_of
+        self._ios: OrderedDict[tuple[str, ...], FileIO] = OrderedDict()
         self._lock = threading.Lock()
 
     def read(self, location: str) -> bytes:
@@ -225,10 +234,17 @@ class WarehouseFiles:
         value. Links to folders are not followed.
 
         Raises:
-            OSError: A folder cannot be read.
+            CatalogError: A folder cannot be read.
         """
         path = local_path(folder)
-        return list(_walk(path)) if path is not None else self._objects(folder)
+        try:
+            return list(_walk(path)) if path is not None else self._objects(folder)
+        except OSError as error:
+            raise CatalogError(
+                f"{folder} cannot be listed: {error}. No file was deleted there. Give this machine "
+                "the right to list it (`catalog` of the profile; keys that a catalog vends reach "
+                "the folder of one table), then run the same command again."
+            ) from error
 
     def _objects(self, folder: str) -> list[StoredFile]:
         from pyarrow.fs import FileSelector, FileType
@@ -251,18 +267,22 @@ class WarehouseFiles:
         scheme, netloc, inner = PyArrowFileIO.parse_location(location)
         io = self.io(location)
         # Another FileIO has no listing; PyArrow's reads the same properties.
-        arrow = io if isinstance(io, PyArrowFileIO) else PyArrowFileIO(self._properties)
+        arrow = io if isinstance(io, PyArrowFileIO) else PyArrowFileIO(io.properties)
         return arrow.fs_by_scheme(scheme, netloc), inner.rstrip("/")
 
     def io(self, location: str) -> FileIO:
-        """Return PyIceberg's file access for the scheme of ``location``."""
+        """Return PyIceberg's file access for ``location``."""
         from pyiceberg.io import load_file_io
 
-        scheme = location.split(":", 1)[0]
+        keys = self._keys_of(location)
+        used = (location.split(":", 1)[0], *(f"{key}={keys[key]}" for key in sorted(keys)))
         with self._lock:
-            if scheme not in self._ios:
-                self._ios[scheme] = load_file_io(self._properties, location)
-            return self._ios[scheme]
+            if used not in self._ios:
+                self._ios[used] = load_file_io({**self._properties, **keys}, location)
+                if len(self._ios) > _OPEN_STORES:
+                    self._ios.popitem(last=False)
+            self._ios.move_to_end(used)
+            return self._ios[used]
 
 
 def _walk(path: Path) -> Iterator[StoredFile]:

@@ -58,7 +58,7 @@ class MetastoreBackend:
         self.properties: Mapping[str, str] = dict(properties)
         self.metastore = metastore
         self.keeps_views = metastore.has_views
-        self._files = WarehouseFiles(self.properties)
+        self.files = WarehouseFiles(self.properties)
         self._threads = Threads("sparkwap-rows")
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class MetastoreBackend:
         check = guard or (lambda connection: None)
         check(None)
         for location, document in documents.items():
-            self._files.write(location, md.dump(document))
+            self.files.write(location, md.dump(document))
         for swap in swaps:
             if swap.after is not None:
                 check(None)
@@ -264,12 +264,12 @@ class MetastoreBackend:
                 continue
             document = change.document(row.location)
             location = md.next_location(document, row.location)
-            self._files.write(location, md.dump(document))
+            self.files.write(location, md.dump(document))
             try:
                 self.metastore.swap(self._entry(None, row), location, document)
             except (Conflict, CatalogError):
                 # Both say that nothing was changed.
-                self._files.delete(location)
+                self.files.delete(location)
                 raise
             changed(row.identifier)
 
@@ -330,4 +330,4 @@ class MetastoreBackend:
         return "made" if row.location in {one["metadata-file"] for one in log} else "unknown"
 
     def _read(self, location: str) -> md.Document:
-        return md.parse(self._files.read(location))
+        return md.parse(self.files.read(location))

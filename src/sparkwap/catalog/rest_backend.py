@@ -33,6 +33,7 @@ from sparkwap.catalog.pointers import (
     require_side_schema,
 )
 from sparkwap.catalog.rest_client import RestClient
+from sparkwap.catalog.vended_keys import OWN_KEYS, VendedKeys
 from sparkwap.core import retry
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import FORMER_BRANCH, side_schema
@@ -74,12 +75,14 @@ class RestBackend(RestClient):
     atomic = False
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        super().__init__(name, properties)
+        self._keys = VendedKeys(self.get)
+        super().__init__(name, properties, self._keys)
         offered = {str(endpoint) for endpoint in self._catalog._supported_endpoints}
         wanted = self.properties.get(MULTI_TABLE, "true").lower() != "false"
         self.together = wanted and _TRANSACTION in offered
         self.keeps_views = _VIEWS in offered
-        self._files = WarehouseFiles(self.properties)
+        own = any(key in self.properties for key in OWN_KEYS)
+        self.files = WarehouseFiles(self.properties, *([] if own else [self._keys.of]))
         self._documents: OrderedDict[str, md.Document] = OrderedDict()
         self._emptied: set[str] = set()
         self._hidden: set[str] = set()
@@ -313,11 +316,11 @@ class RestBackend(RestClient):
             document, f"{folder}/{name}-{uuid.uuid4().hex[:8]}", {RESTORED_FROM: row.location}
         )
         location = md.next_location(copy, None)
-        self._files.write(location, md.dump(copy))
+        self.files.write(location, md.dump(copy))
         try:
             self._staged(Pointer(places[0], "table", location), row)
         except CannotShare:
-            self._files.delete(location)
+            self.files.delete(location)
             self._drop_schema(side, must=False)
             raise
         return places[0]
@@ -431,7 +434,7 @@ class RestBackend(RestClient):
             self._put_view(before, after, document or self._read(after.location))
             return
         if document is not None:
-            self._files.write(after.location, md.dump(document))
+            self.files.write(after.location, md.dump(document))
         if before is not None:
             self._drop(before)
             made(swap)
@@ -441,7 +444,7 @@ class RestBackend(RestClient):
         try:
             self._register(after)
         except CannotShare:
-            self._files.delete(after.location)
+            self.files.delete(after.location)
             raise
 
     def _put_view(self, before: Pointer | None, after: Pointer, document: md.Document) -> None:
@@ -543,6 +546,7 @@ class RestBackend(RestClient):
         if answer.status_code in (404, 406) or odd_name:
             return None
         body = self._must(answer).json()
+        self._keys.keep(identifier, body)
         location = str(body["metadata-location"])
         with self._lock:
             self._documents[location] = body["metadata"]
@@ -552,7 +556,7 @@ class RestBackend(RestClient):
         return Pointer(identifier, kind, location)
 
     def _read(self, location: str) -> md.Document:
-        return md.parse(self._files.read(location))
+        return md.parse(self.files.read(location))
 
     def _schema_properties(self, schema: str) -> dict[str, str]:
         answer = self._send("GET", f"namespaces/{_part(schema)}")

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pyiceberg.catalog.rest import RestCatalog
+
 from sparkwap.catalog.pointers import (
     CannotShare,
     Conflict,
@@ -16,9 +18,11 @@ from sparkwap.catalog.threads import Threads
 from sparkwap.core.errors import CatalogError
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog.rest import RestCatalog
+    from pyiceberg.table import Table
+    from pyiceberg.typedef import Identifier
     from requests import Response
 
+    from sparkwap.catalog.vended_keys import VendedKeys
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,20 +38,47 @@ _FIRST_WAIT_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 30.0
 
 
+class KeepingRestCatalog(RestCatalog):
+    """PyIceberg's REST catalog; keeps the keys that the server vends with a table.
+
+    Args:
+        name: The catalog's name.
+        keys: Keeps them.
+        properties: PyIceberg's catalog properties.
+    """
+
+    def __init__(self, name: str, keys: VendedKeys, properties: Mapping[str, str]) -> None:
+        super().__init__(name, **properties)
+        self._keys = keys
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Return a table; see `RestCatalog.load_table`."""
+        table = super().load_table(identifier)
+        answer = {
+            "config": dict(table.io.properties.items() - self.properties.items()),
+            "metadata": {"location": table.location(), "properties": table.properties},
+            "metadata-location": table.metadata_location,
+        }
+        schema, name = self.identifier_to_tuple(identifier)[-2:]
+        self._keys.keep((schema, name), answer)
+        return table
+
+
 class RestClient:
     """Sends requests to a REST catalog; safe for use by several threads.
 
     Args:
         name: The catalog's name, the same for Spark and PyIceberg.
         properties: PyIceberg's catalog properties.
+        keys: Keeps what the server vends.
 
     Raises:
         CatalogError: The server does not answer, or refuses the request.
     """
 
-    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+    def __init__(self, name: str, properties: Mapping[str, str], keys: VendedKeys) -> None:
         self.name = name
-        self._catalog = _connect(name, properties)
+        self._catalog = _connect(name, properties, keys)
         self.properties: Mapping[str, str] = {
             key: str(value) for key, value in self._catalog.properties.items()
         }
@@ -149,12 +180,10 @@ def _pause(answer: Response, attempt: int) -> float:
     return min(wanted, _LONGEST_WAIT_SECONDS)
 
 
-def _connect(name: str, properties: Mapping[str, str]) -> RestCatalog:
-    from pyiceberg.catalog.rest import RestCatalog
-
+def _connect(name: str, properties: Mapping[str, str], keys: VendedKeys) -> KeepingRestCatalog:
     uri = properties["uri"]
     try:
-        return RestCatalog(name, **properties)
+        return KeepingRestCatalog(name, keys, properties)
     except Exception as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise CatalogError(

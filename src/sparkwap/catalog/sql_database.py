@@ -33,6 +33,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.schema import CreateTable
 
+from sparkwap.catalog.files import WarehouseFiles
 from sparkwap.catalog.refusals import WriteDenied
 from sparkwap.core.errors import CatalogError
 
@@ -81,6 +82,7 @@ class SqlDatabase:
         self.name = name
         self.properties: Mapping[str, str] = dict(properties)
         self.engine = _engine(self.properties["uri"])
+        self.files = WarehouseFiles(self.properties)
         self._refusal = ""
         self._prepare()
 

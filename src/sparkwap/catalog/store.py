@@ -16,7 +16,6 @@ from sqlalchemy.exc import DBAPIError
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.backend import CatalogBackend
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.files import WarehouseFiles
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import (
     CannotShare,
@@ -122,7 +121,7 @@ class Store:
 
     def __init__(self, backend: CatalogBackend) -> None:
         self.backend = backend
-        self.files = WarehouseFiles(backend.properties)
+        self.files = backend.files
         self._unwritten: dict[str, md.Document] = {}
         self._what = "database" if backend.atomic else "server"
         self._extent = (

@@ -265,6 +265,6 @@ def test_a_missing_landing_folder_is_one_error(insurer: Pipeline) -> None:
         done = insurer.sparkwap("build")
     finally:
         away.rename(insurer.landing)
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert done.stdout.count("There is no landing folder") == 1
     assert "Traceback" not in done.stdout

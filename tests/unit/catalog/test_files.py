@@ -86,5 +86,5 @@ def test_a_folder_that_cannot_be_read_is_an_error(
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", broken)
-    with pytest.raises(OSError, match="no answer"):
+    with pytest.raises(CatalogError, match="no answer"):
         WarehouseFiles({}).listing(str(tmp_path))
