@@ -121,7 +121,10 @@ def find(
     warehouse = plain(lake.warehouse)
     publishes, sweeps = lake.ledger.rows("publishes"), lake.ledger.rows("sweeps")
     former = former_documents(lake, documents, publishes, roots_since)
-    listed = listing(lake, lake.warehouse)
+    try:
+        listed = listing(lake, lake.warehouse)
+    except CatalogError as error:
+        return Orphans((), {warehouse: str(error)})
     reached = _reached(lake, documents, former)
     reached |= {plain(path) for row in publishes for path in recent_metadata(row, roots_since)}
     known = known_folders(lake, documents, former, to_remove, publishes, sweeps)

@@ -13,6 +13,7 @@ from pyarrow.fs import AwsStandardS3RetryStrategy
 
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from sparkwap.catalog.files import WarehouseFiles, plain_location
+from sparkwap.core.errors import CatalogError
 
 
 @pytest.mark.parametrize(
