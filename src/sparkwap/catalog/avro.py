@@ -1,6 +1,6 @@
 """Reads and rewrites Avro files (manifests, manifest lists, data files) with fastavro.
 
-fastavro is imported with the first file, because most commands read none.
+fastavro and PyArrow are imported with the first file, because most commands read none.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAGIC = b"Obj\x01"
 _PRIMITIVES = ("boolean", "int", "long", "float", "double", "string", "bytes")
@@ -47,6 +48,8 @@ class AvroFile:
         Raises:
             AvroError: The values of a column cannot be read.
         """
+        import pyarrow as pa
+
         columns, fields = [], []
         if not {"partition-spec", "snapshot-id"} & self.header.keys():
             for one in filter(_is_plain, self.schema["fields"]):

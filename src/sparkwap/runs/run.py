@@ -36,6 +36,9 @@ from sparkwap.runs.types import (
 from sparkwap.runs.watched import GateBypass, MainWatch
 from sparkwap.runs.watching import Watch
 
+_BEFORE_WARM_UP_SECONDS = 0.4
+"""Until then, the first nodes have sent their statements, which need this process no more."""
+
 
 class Run:
     """One dbt invocation that writes to an audit branch.
@@ -101,7 +104,10 @@ class Run:
         To import PyIceberg's file access takes most of a second, and to look up or create the
         ledger's tables also takes time; the run would wait for both.
         """
-        threading.Thread(target=self._warm_up, daemon=True).start()
+        # Imports hold Python's lock, so the first statements would wait for them.
+        timer = threading.Timer(_BEFORE_WARM_UP_SECONDS, self._warm_up)
+        timer.daemon = True
+        timer.start()
 
     def _warm_up(self) -> None:
         for module in ("pyiceberg.io.pyarrow", "pyarrow.dataset"):

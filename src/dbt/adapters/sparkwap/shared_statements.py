@@ -54,6 +54,8 @@ _INTERPRETED = (
     "spark.sql.codegen.factoryMode=NO_CODEGEN",
     "spark.sql.adaptive.enabled=false",
 )
+_WORTH_SETTING = 5
+"""The tests whose plan takes longer to compile than these statements, and those that restore."""
 _FALSE_AT_ZERO = r"(?:(?:!=|<>)\s*0|>\s*[0-9]{1,9}|(?:>=|=)\s*[1-9][0-9]{0,8})"
 _BEFORE = re.compile(
     r"\s*select\s+count\(\*\) as failures,"
@@ -451,7 +453,7 @@ class SharedStatements:
             try:
                 if self._are_small(batch):
                     # The session is restored when the test returns it.
-                    for setting in _INTERPRETED:
+                    for setting in _INTERPRETED if len(batch) >= _WORTH_SETTING else ():
                         rows_of(f"set {setting}")
                 else:
                     self._increments.find(self._runs.active, batch, increments)
