@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from helpers.examples import examples
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -146,7 +147,7 @@ def count(connection: duckdb.DuckDBPyConnection, sql: str) -> int:
 
 
 @settings(
-    max_examples=60,
+    max_examples=examples(40),
     phases=[Phase.generate],
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

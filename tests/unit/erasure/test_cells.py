@@ -13,7 +13,8 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import example, given
+from helpers.examples import examples
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparkwap.erasure.cells import candidates, equal, is_text, plain
@@ -102,6 +103,7 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column.type))
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_columns_of_other_types(column: pa.Array, data: st.DataObject) -> None:
     near = [text_of(value) for one in COLUMNS for value in one.to_pylist() if value is not None]
