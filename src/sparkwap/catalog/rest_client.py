@@ -53,7 +53,7 @@ class KeepingRestCatalog(RestCatalog):
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Return a table; see `RestCatalog.load_table`."""
-        table = super().load_table(identifier)
+        table: Table = super().load_table(identifier)
         answer = {
             "config": dict(table.io.properties.items() - self.properties.items()),
             "metadata": {"location": table.location(), "properties": table.properties},

@@ -67,10 +67,10 @@ class VendedKeys:
             if keys := _of_store(one.get("config") or {}):
                 found[plain_location(one["prefix"])] = {**config, **keys}
         with self._lock:
-            for folder, keys in found.items():
+            for folder, vended in found.items():
                 # Most servers make keys for each answer, and each needs connections of its own.
                 if not self._lasts(self._kept.get(folder)):
-                    self._kept[folder] = _Kept(keys, identifier, _expiry(keys))
+                    self._kept[folder] = _Kept(vended, identifier, _expiry(vended))
 
     def of(self, location: str) -> Properties:
         """Return the keys for a file or folder; empty if the server has vended none for it.
