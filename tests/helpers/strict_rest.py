@@ -169,7 +169,8 @@ class StrictServer:
         if "table-uuid" in found.get("metadata", ()):
             location = found["metadata"]["location"]
             keys = vended_keys(location, time.time() + self.rules.seconds)
-            own = keys if field == "config" else [{"prefix": location, "config": keys}]
+            # Some servers answer each table with one prefix, and keys of its folder.
+            own = keys if field == "config" else [{"prefix": "s3", "config": keys}]
             answer._content = json.dumps({**found, field: own}).encode()
 
     @property

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,8 @@ from sparkwap.core.errors import CatalogError
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+
+    from sparkwap.catalog.vended_keys import VendedKeys
 
 # Three schemes of Hadoop's and Iceberg's clients for the same objects.
 _S3 = re.compile(r"^s3[an]?://")
@@ -102,18 +104,19 @@ class WarehouseFiles:
 
     Args:
         properties: PyIceberg's catalog properties, which configure the access to object stores.
-        keys_of: Returns more properties for a location, such as keys that the catalog vends.
+        vended: The keys that the catalog vends, if it may vend some.
     """
 
-    def __init__(
-        self,
-        properties: Mapping[str, str],
-        keys_of: Callable[[str], Mapping[str, str]] = lambda location: _NO_KEYS,
-    ) -> None:
+    def __init__(self, properties: Mapping[str, str], vended: VendedKeys | None = None) -> None:
         self._properties = dict(properties)
-        self._keys_of = keys_of
+        self.vended = vended
         self._ios: OrderedDict[tuple[str, ...], FileIO] = OrderedDict()
         self._lock = threading.Lock()
+
+    @property
+    def reach_all(self) -> bool:
+        """Whether the keys reach the whole warehouse, and not only folders of tables."""
+        return not (self.vended and self.vended.vends)
 
     def read(self, location: str) -> bytes:
         """Return the content of a file; decompressed if it has the suffix of a gzip file.
@@ -240,10 +243,13 @@ class WarehouseFiles:
         try:
             return list(_walk(path)) if path is not None else self._objects(folder)
         except OSError as error:
+            vended = "" if self.reach_all else (
+                ", by keys of the warehouse in `catalog` of the profile: those that the catalog "
+                "vends reach the folder of one table"
+            )  # fmt: skip
             raise CatalogError(
-                f"{folder} cannot be listed: {error}. No file was deleted there. Give this machine "
-                "the right to list it (`catalog` of the profile; keys that a catalog vends reach "
-                "the folder of one table), then run the same command again."
+                f"{folder} cannot be listed: {error}. Give this machine the right to list "
+                f"it{vended}. Then run the same command again."
             ) from error
 
     def _objects(self, folder: str) -> list[StoredFile]:
@@ -274,7 +280,7 @@ class WarehouseFiles:
         """Return PyIceberg's file access for ``location``."""
         from pyiceberg.io import load_file_io
 
-        keys = self._keys_of(location)
+        keys = self.vended.of(location) if self.vended else _NO_KEYS
         used = (location.split(":", 1)[0], *(f"{key}={keys[key]}" for key in sorted(keys)))
         with self._lock:
             if used not in self._ios:

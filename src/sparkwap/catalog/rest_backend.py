@@ -81,8 +81,8 @@ class RestBackend(RestClient):
         wanted = self.properties.get(MULTI_TABLE, "true").lower() != "false"
         self.together = wanted and _TRANSACTION in offered
         self.keeps_views = _VIEWS in offered
-        own = any(key in self.properties for key in OWN_KEYS)
-        self.files = WarehouseFiles(self.properties, *([] if own else [self._keys.of]))
+        own = any(self.properties.get(key) for key in OWN_KEYS)
+        self.files = WarehouseFiles(self.properties, None if own else self._keys)
         self._documents: OrderedDict[str, md.Document] = OrderedDict()
         self._emptied: set[str] = set()
         self._hidden: set[str] = set()

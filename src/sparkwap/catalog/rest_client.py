@@ -54,13 +54,16 @@ class KeepingRestCatalog(RestCatalog):
     def load_table(self, identifier: str | Identifier) -> Table:
         """Return a table; see `RestCatalog.load_table`."""
         table: Table = super().load_table(identifier)
+        known = {**self.properties, **table.properties}
+        given = table.io.properties.items()
         answer = {
-            "config": dict(table.io.properties.items() - self.properties.items()),
-            "metadata": {"location": table.location(), "properties": table.properties},
+            "config": {key: value for key, value in given if known.get(key) != value},
+            "metadata": {"location": table.location()},
             "metadata-location": table.metadata_location,
         }
         schema, name = self.identifier_to_tuple(identifier)[-2:]
-        self._keys.keep((schema, name), answer)
+        # PyIceberg has chosen one of several credentials.
+        self._keys.keep((schema, name), answer, complete=False)
         return table
 
 

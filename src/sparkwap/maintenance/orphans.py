@@ -119,12 +119,11 @@ def find(
         CatalogError: Metadata cannot be read, so the files to which it refers are not known.
     """
     warehouse = plain(lake.warehouse)
+    if not lake.store.files.reach_all:
+        return Orphans((), {warehouse: "keys that the catalog vends cannot list the warehouse"})
     publishes, sweeps = lake.ledger.rows("publishes"), lake.ledger.rows("sweeps")
     former = former_documents(lake, documents, publishes, roots_since)
-    try:
-        listed = listing(lake, lake.warehouse)
-    except CatalogError as error:
-        return Orphans((), {warehouse: str(error)})
+    listed = listing(lake, lake.warehouse)
     reached = _reached(lake, documents, former)
     reached |= {plain(path) for row in publishes for path in recent_metadata(row, roots_since)}
     known = known_folders(lake, documents, former, to_remove, publishes, sweeps)

@@ -79,6 +79,7 @@ class Run:
         self.baselines = Baselines(lake)
         self.main: MainWatch | None = None
         self._manifest = manifest
+        self._warming: threading.Timer | None = None
 
     def watch_main(
         self,
@@ -105,9 +106,9 @@ class Run:
         ledger's tables also takes time; the run would wait for both.
         """
         # Imports hold Python's lock, so the first statements would wait for them.
-        timer = threading.Timer(_BEFORE_WARM_UP_SECONDS, self._warm_up)
-        timer.daemon = True
-        timer.start()
+        self._warming = threading.Timer(_BEFORE_WARM_UP_SECONDS, self._warm_up)
+        self._warming.daemon = True
+        self._warming.start()
 
     def _warm_up(self) -> None:
         for module in ("pyiceberg.io.pyarrow", "pyarrow.dataset"):
@@ -321,6 +322,8 @@ class Run:
         """
         about = {"run_id": self.run_id, "branch": self.branch}
         checkpoint(checkpoints.CLOSING, **about)
+        if self._warming is not None:
+            self._warming.cancel()
         caught = self.caught_on_main()
         gathering = Gathering(self.invocation, self.candidates, self.trail, self.notes, self.rules)
         facts = gathering.facts(nodes, tests, seen, known, varied, caught)

@@ -19,10 +19,14 @@ from helpers.s3 import REGION, Store, running_s3
 from helpers.strict_rest import Rules, StrictServer, running_strict_server
 
 from sparkwap.catalog import LedgerRows
+from sparkwap.core.errors import CatalogError
+from sparkwap.maintenance.decision import Limits
+from sparkwap.maintenance.sweeper import Sweeper
 
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[3]
+SECOND = "2a2b3c4d-0000-4000-8000-000000000000"
 FORMS: list[Literal["config", "storage-credentials"]] = ["config", "storage-credentials"]
 
 
@@ -86,6 +90,30 @@ def test_publish_rollback_and_discard(
     location = lake.state(("s", "a")).metadata_location
     lake.lake.drop_schema("s", purge=True)
     assert not lake.lake.store.files.exists(location)
+
+
+def test_another_process_rolls_back_and_sweeps(make: Callable[..., Bench]) -> None:
+    lake = make(Rules(vends="config"))
+    for name in "abc":
+        lake.table(name, 1)
+    base = lake.state(("s", "b")).metadata_location
+    changed = lake.publish(lake.candidate("a", 2), lake.changed("c", 3), lake.new("n", 4))
+    lake.new("b", 9)
+    replaced = lake.publish(lake.side("b", base), tag="wap_pub_second", run_id=SECOND)
+    late = Bench(lake.folder, None, lake.properties)
+    late.lake.publishing.rollback(changed.entries, run_id=RUN, publish_id=changed.publish_id)
+    assert [late.read(name) for name in "abc"] == [[1], [9], [1]]
+    # The catalog does not know the replaced table any more, so it vends no keys for its files.
+    with pytest.raises(CatalogError, match=r"cannot be read.*Nothing was changed"):
+        late.lake.publishing.rollback(replaced.entries, run_id=RUN, publish_id=replaced.publish_id)
+    assert late.read("b") == [9]
+    lake.candidate("a", 7)
+    report = Sweeper(late.lake, run_id=RUN, limits=Limits(0, 0), retention_days=90).sweep()
+    assert late.lake.branches.all() == [] and not report.problems
+    assert list(report.found.left_alone.values()) == [
+        "keys that the catalog vends cannot list the warehouse"
+    ]
+    late.lake.close()
 
 
 def test_keys_that_end_are_asked_for_again(

@@ -140,10 +140,12 @@ def _look_at_catalog(
         try:
             _try_store(lake, f"{lake.warehouse}/{LEDGER_SCHEMA}")
         except Exception:
+            if lake.store.files.vended is None:
+                raise
             # A catalog that vends keys does so for folders of tables.
             lake.ledger.ensure_all()
             runs = lake.state((LEDGER_SCHEMA, "runs"))
-            if runs is None:
+            if runs is None or lake.store.files.reach_all:
                 raise
             _try_store(lake, runs.location)
     except Exception as error:
