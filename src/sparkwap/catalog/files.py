@@ -16,15 +16,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkwap.core.checkpoints import METADATA_HALF, METADATA_WRITING, METADATA_WRITTEN, checkpoint
 from sparkwap.core.errors import CatalogError
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
-
-    from sparkwap.catalog.vended_keys import VendedKeys
 
 # Three schemes of Hadoop's and Iceberg's clients for the same objects.
 _S3 = re.compile(r"^s3[an]?://")
@@ -99,6 +97,14 @@ class StoredFile:
     modified: datetime | None
 
 
+class Keys(Protocol):
+    """Keys that a catalog vends; see `sparkwap.catalog.vended_keys.VendedKeys`."""
+
+    @property
+    def vends(self) -> bool: ...
+    def of(self, location: str) -> Mapping[str, str]: ...
+
+
 class WarehouseFiles:
     """The files of a lake; safe for use by several threads.
 
@@ -107,7 +113,7 @@ class WarehouseFiles:
         vended: The keys that the catalog vends, if it may vend some.
     """
 
-    def __init__(self, properties: Mapping[str, str], vended: VendedKeys | None = None) -> None:
+    def __init__(self, properties: Mapping[str, str], vended: Keys | None = None) -> None:
         self._properties = dict(properties)
         self.vended = vended
         self._ios: OrderedDict[tuple[str, ...], FileIO] = OrderedDict()
