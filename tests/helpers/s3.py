@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote
 
 import boto3
+import pytest
 import requests
 
 KEY, SECRET, REGION, BUCKET = "lake", "lake-secret", "us-east-1", "lake"
@@ -53,6 +54,13 @@ class Faults:
     error: str = ""
     lost: bool = False
     most: int = 1_000_000
+
+
+def forget_own_keys(patch: pytest.MonkeyPatch) -> None:
+    """Hide the keys of this machine, which may also be one of a cloud that has some."""
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        patch.delenv(name, raising=False)
 
 
 def vended_keys(folder: str, until: float) -> dict[str, str]:

@@ -85,19 +85,19 @@ class VendedKeys:
         """
         config = _of_store(answer.get("config"))
         found = {
-            plain_prefix(one.get("prefix")): {**config, **_of_store(one.get("config"))}
+            _plain_prefix(one.get("prefix")): {**config, **_of_store(one.get("config"))}
             for one in answer.get("storage-credentials") or ()
         }
         by_prefix = sorted({"": config, **found}.items(), key=lambda one: -len(one[0]))
         keys = tuple((prefix, keys) for prefix, keys in by_prefix if _are_keys(keys))
         if not keys:
             return
-        kept = _Kept(identifier, keys, self._last(keys), complete)
+        kept = _Kept(identifier, keys, self._lasts_until(keys), complete)
         with self._lock:
             for folder in _folders(answer):
                 former = self._kept.get(folder)
                 better = former is not None and former.complete >= complete
-                if former and better and self._last_still(former):
+                if former and better and self._still_lasts(former):
                     # Most servers make keys for each answer, which need connections of their own.
                     self._kept[folder] = replace(former, identifier=identifier)
                 else:
@@ -124,7 +124,7 @@ class VendedKeys:
         by_prefix = kept.by_prefix if kept else ()
         return next((keys for prefix, keys in by_prefix if plain.startswith(prefix)), _NONE)
 
-    def _last(self, keys: tuple[tuple[str, Properties], ...]) -> float | None:
+    def _lasts_until(self, keys: tuple[tuple[str, Properties], ...]) -> float | None:
         """Return until when keys are used; None for keys without an end."""
         ends = [end for _, properties in keys if (end := _expiry(properties)) is not None]
         if not ends:
@@ -132,9 +132,9 @@ class VendedKeys:
         return min(ends) - min(_MARGIN_SECONDS, max(0.0, min(ends) - self._now()) / 2)
 
     def _is_good(self, kept: _Kept) -> bool:
-        return kept.lasts_until is None or self._last_still(kept)
+        return kept.lasts_until is None or self._still_lasts(kept)
 
-    def _last_still(self, kept: _Kept) -> bool:
+    def _still_lasts(self, kept: _Kept) -> bool:
         return kept.lasts_until is not None and self._now() < kept.lasts_until
 
     def _find(self, plain: str) -> _Kept | None:
@@ -145,7 +145,7 @@ class VendedKeys:
             return next((kept for kept in found if kept), None)
 
 
-def plain_prefix(prefix: object) -> str:
+def _plain_prefix(prefix: object) -> str:
     """Return a prefix of locations in the spelling of `plain_location`; all have the empty one."""
     text = str(prefix or "")
     return "s3" if text in ("s3a", "s3n") else plain_location(text) if "://" in text else text

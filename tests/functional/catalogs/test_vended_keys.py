@@ -17,7 +17,7 @@ from helpers.cluster import LOCK
 from helpers.maven import kept_jars, pinned_jars
 from helpers.project import Project
 from helpers.rest import running_rest_server
-from helpers.s3 import REGION, Store, running_s3
+from helpers.s3 import REGION, Store, forget_own_keys, running_s3
 from helpers.spark_server import SPARK_HOME, SparkServer, serving
 from helpers.story import tell
 from helpers.strict_rest import Rules, StrictServer, running_strict_server
@@ -25,8 +25,6 @@ from pyiceberg.catalog import load_catalog
 
 from sparkwap.server import jars
 from sparkwap.server.java import find
-
-OWN_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE")
 
 
 @dataclass(kw_only=True)
@@ -62,10 +60,7 @@ class VendedServer(SparkServer):
 def server(tmp_path_factory: pytest.TempPathFactory, shared_jars: None) -> Iterator[VendedServer]:
     folder = tmp_path_factory.mktemp("vended")
     with pytest.MonkeyPatch.context() as patch:
-        # This machine may have keys, or be one of a cloud that has.
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        for name in OWN_KEYS:
-            patch.delenv(name, raising=False)
+        forget_own_keys(patch)
         with (
             running_s3() as store,
             running_rest_server(folder, store) as behind,
@@ -91,7 +86,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, shared_jars: None) -> Itera
 def test_the_gate_with_vended_keys(
     server: VendedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert not set(OWN_KEYS) & set(os.environ)
+    assert not {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"} & set(os.environ)
     project = Project(tmp_path / "first", "first", server.output)
     code, told = doctor(project, capsys)
     assert code == 0, told

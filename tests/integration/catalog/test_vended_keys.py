@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pytest
 from helpers.bench import BRANCH, RUN, Bench
 from helpers.rest import running_rest_server
-from helpers.s3 import REGION, Store, running_s3
+from helpers.s3 import REGION, Store, forget_own_keys, running_s3
 from helpers.strict_rest import Rules, StrictServer, running_strict_server
 
 from sparkwap.catalog import LedgerRows
@@ -34,10 +34,7 @@ FORMS: list[Literal["config", "storage-credentials"]] = ["config", "storage-cred
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StrictServer, Store]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARKWAP_JARS", os.environ.get("SPARKWAP_JARS", str(ROOT / ".lake/jars")))
-        # This machine may have keys, or be one of a cloud that has.
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
-            patch.delenv(name, raising=False)
+        forget_own_keys(patch)
         with (
             running_s3() as store,
             running_rest_server(tmp_path_factory.mktemp("rest"), store) as server,
