@@ -449,7 +449,7 @@ def test_old_files_are_not_read_again_by_later_listings() -> None:
     assert disk.read == 110
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(15))
 @given(
     st.lists(
         st.one_of(
