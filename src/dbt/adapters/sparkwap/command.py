@@ -245,15 +245,20 @@ class DbtCommand:
     @property
     def lake(self) -> Lake:
         """The lake's catalog, used without Spark."""
+        from sparkwap.core.dbt_cli import LakePlace
         from sparkwap.publish.lake import Lake
 
         with self._lock:
             if self._lake is None:
-                if self.credentials.embedded:
-                    # The server creates the lake at its first start.
-                    self.connections.endpoint()
+                name = self.credentials.catalog_name
                 settings = self.credentials.catalog_settings(self.project_root)
-                self._lake = Lake(self.credentials.catalog_name, settings, self._caller)
+                # The server creates the lake at its first start. Most run-operations need only the
+                # catalog; one that sends statements starts the server with its connection.
+                if self.credentials.embedded and not (
+                    self.name == "run-operation" and LakePlace(name, settings).exists
+                ):
+                    self.connections.endpoint()
+                self._lake = Lake(name, settings, self._caller)
             return self._lake
 
     @lake.setter
