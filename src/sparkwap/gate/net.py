@@ -35,6 +35,10 @@ _READS = frozenset({"select", "values", "table", "describe", "desc", "show", "us
 _SESSION = frozenset({"set", "reset", "refresh", "list"})
 _MARKED = frozenset({"insert", "merge", "update", "create", "replace", "with", "from"})
 _ROWS_ONLY = frozenset({"insert", "merge", "update", "delete", "with", "from"})
+_TARGETS = re.compile(
+    r"\b(?:insert (?:into|overwrite)(?: table)?|merge(?: with schema evolution)? into|update"
+    r"|delete from|(?:create|replace) table(?: if not exists)?) ([^ (]+)"
+)
 _WRITES_WITHIN = re.compile(r"\b(?:insert|merge|update|delete)\b")
 _HIDES = re.compile(r"\bexecute immediate\b|\bidentifier \(|\\|\$ \{")
 # Arguments of a call are expressions, and Spark joins adjacent string literals.
@@ -64,6 +68,21 @@ class SentCommand:
     sent_ms: float
     done_ms: float | None = None
     marked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """The Spark application that carries out a run's statements.
+
+    Attributes:
+        app_id: Its id, which Iceberg writes into each snapshot.
+        marks: Whether it writes the run's id there too, as far as the session asks for it. Iceberg
+            for Spark 3.5 does not: there a snapshot is this run's if a command of this run was
+            writing to the table.
+    """
+
+    app_id: str
+    marks: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +167,7 @@ def judge(
     run_id: str,
     commands: Sequence[SentCommand],
     *,
-    app_id: str | None,
+    application: Application | None,
     same_clock: bool,
 ) -> ChangeOrigin:
     """Decide which writer caused a change for readers.
@@ -157,21 +176,21 @@ def judge(
         change: The change.
         run_id: This run.
         commands: Its commands since the last check, and those that ran at that time.
-        app_id: The Spark application of this run; None if not known.
+        application: The Spark application of this run; None if not known.
         same_clock: Whether Spark and this process use the same clock.
     """
     able = [command for command in commands if _touches(command, change.identifier)]
     own: set[int] = set()
     evidence, node = "", None
     for writer in change.writers:
-        found = _wrote(writer, run_id, able, app_id, change.identifier)
+        found = _wrote(writer, run_id, able, application, change.identifier)
         if found is not None:
             own.add(writer.snapshot_id)
             evidence, node = found[0], found[1] or node
     passed = {
         writer.snapshot_id
         for writer in change.passed
-        if _wrote(writer, run_id, able, app_id, change.identifier)
+        if _wrote(writer, run_id, able, application, change.identifier)
     }
     if own:
         return ChangeOrigin("run", frozenset(own | passed), evidence, node or _only(able, commands))
@@ -259,7 +278,7 @@ def _wrote(
     writer: Writer,
     run_id: str,
     able: Sequence[SentCommand],
-    app_id: str | None,
+    application: Application | None,
     identifier: Identifier,
 ) -> tuple[str, str | None] | None:
     """Return the evidence that this run wrote a snapshot, and the node; None without evidence."""
@@ -269,8 +288,15 @@ def _wrote(
     node = _nearest(at_work, identifier).node if at_work else None
     if writer.run_id == run_id:
         return f"snapshot {writer.snapshot_id} on it has this run's id", node
-    elsewhere = writer.app_id is None or (app_id is not None and writer.app_id != app_id)
-    unmarked = [command for command in at_work if _may_lack_id(command)]
+    elsewhere = writer.app_id is None or (
+        application is not None and writer.app_id != application.app_id
+    )
+    marks = application is None or application.marks
+    unmarked = [
+        command
+        for command in at_work
+        if _may_lack_id(command) or (not marks and _writes_to(command, identifier))
+    ]
     if elsewhere or not unmarked:
         return None
     mover = _nearest(unmarked, identifier)
@@ -287,6 +313,12 @@ def _nearest(commands: Sequence[SentCommand], identifier: Identifier) -> SentCom
 
 def _may_lack_id(command: SentCommand) -> bool:
     return not command.marked or _read(command.text)[0] not in _MARKED or _hides(command.text)
+
+
+def _writes_to(command: SentCommand, identifier: Identifier) -> bool:
+    return any(
+        _is_named(target[1], identifier) for target in _TARGETS.finditer(_read(command.text)[1])
+    )
 
 
 def _may_move(command: SentCommand, change: MainChange) -> bool:

@@ -16,6 +16,7 @@ from sparkwap.catalog import Candidate, Identifier
 from sparkwap.core import checkpoints
 from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.errors import SparkwapError
+from sparkwap.gate.net import Application
 from sparkwap.ledger.manifests import Packed
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.candidates import Candidates
@@ -85,19 +86,19 @@ class Run:
         self,
         project: Collection[Identifier] = (),
         *,
-        app_id: Callable[[], str | None] = lambda: None,
+        application: Callable[[], Application | None] = lambda: None,
         same_clock: bool = True,
     ) -> None:
         """Watch `main` from now on, which only the publish of this run may move.
 
         Args:
             project: The tables and views of the project, which are watched even if not gated.
-            app_id: Returns the id of the Spark application that writes for this run.
+            application: Returns the Spark application that writes for this run.
             same_clock: Whether Spark has the clock of this process.
         """
         lake, run_id = self.lake, self.run_id
         watch = Watch(lake.store, lambda: lake.ledger, project, run_id=run_id, branch=self.branch)
-        self.main = MainWatch(watch, run_id, app_id=app_id, same_clock=same_clock)
+        self.main = MainWatch(watch, run_id, application=application, same_clock=same_clock)
 
     def warm_up(self) -> None:
         """Prepare in the background for the close of the run, while Spark works.

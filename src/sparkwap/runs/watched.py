@@ -45,7 +45,7 @@ class MainWatch:
     Args:
         watch: Reads the catalog; has made its first check.
         run_id: The run.
-        app_id: Returns the id of the Spark application that writes for the run.
+        application: Returns the Spark application that writes for the run.
         same_clock: Whether Spark has the clock of this process.
         clock: Returns milliseconds since the epoch; for tests.
     """
@@ -55,13 +55,13 @@ class MainWatch:
         watch: Watch,
         run_id: str,
         *,
-        app_id: Callable[[], str | None] = lambda: None,
+        application: Callable[[], net.Application | None] = lambda: None,
         same_clock: bool = True,
         clock: Callable[[], float] = lambda: time.time() * 1000,
     ) -> None:
         self._watch = watch
         self._run_id = run_id
-        self._app_id = app_id
+        self._application = application
         self._same_clock = same_clock
         self._clock = clock
         self._lock = threading.Lock()
@@ -143,9 +143,9 @@ class MainWatch:
         give_up: bool,
     ) -> GateBypass | Literal["later", "again"] | None:
         unstamped = any(one.run_id != self._run_id for one in change.writers)
-        app_id = self._app_id() if unstamped and commands else None
+        application = self._application() if unstamped and commands else None
         verdict = net.judge(
-            change, self._run_id, commands, app_id=app_id, same_clock=self._same_clock
+            change, self._run_id, commands, application=application, same_clock=self._same_clock
         )
         if verdict.by == "others":
             self._watch.accept(change.identifier, now)

@@ -10,6 +10,7 @@ from sparkwap.gate.net import (
     NEW,
     REPLACED,
     TAGS,
+    Application,
     MainChange,
     SentCommand,
     Writer,
@@ -40,10 +41,11 @@ def by(
     writers: tuple[Writer, ...] = (),
     times: tuple[int, ...] = (150,),
     same_clock: bool = True,
+    marks: bool = True,
 ) -> str:
     change = MainChange(PREY, (what,), times, writers)
     given = [sent(one) if isinstance(one, str) else one for one in commands]
-    return judge(change, RUN, given, app_id=APP, same_clock=same_clock).by
+    return judge(change, RUN, given, application=Application(APP, marks), same_clock=same_clock).by
 
 
 class TestRowsWithAnId:
@@ -91,6 +93,34 @@ class TestRowsWithoutAnId:
         insert = "insert into shop.prey.branch_main values (1)"
         assert by(insert, writers=(wrote(None),)) == "others"
         assert by(sent(insert, marked=False), writers=(wrote(None),)) == "run"
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "insert into shop.prey.branch_main values (1)",
+            "insert overwrite table `lake`.`shop`.`prey` select 1",
+            "from shop.log insert into shop.prey select *",
+            "with new as (select 1) insert into shop.prey select * from new",
+            "merge into shop.prey.branch_main using new on true when matched then delete",
+            "update shop.prey.branch_main set id = 1",
+            "create table if not exists shop.prey using iceberg as select 1",
+            "create or replace table shop.prey as select 1",
+        ],
+    )
+    def test_of_a_server_that_writes_no_ids_belong_to_the_command_that_writes(
+        self, text: str
+    ) -> None:
+        assert by(text, writers=(wrote(None),), marks=False) == "run"
+        assert by(text, writers=(wrote(None, at=300),), marks=False) == "others"
+        of_log = text.replace("shop.log", "shop.old").replace("prey", "log")
+        assert by(f"{of_log} /* shop.prey */", writers=(wrote(None),), marks=False) == "others"
+
+    def test_of_a_server_that_writes_no_ids_do_not_belong_to_a_reader(self) -> None:
+        reads = "create table shop.mine as select * from shop.prey"
+        assert by(reads, writers=(wrote(None),), marks=False) == "others"
+        assert by(
+            "insert into shop.mine (table shop.prey)", writers=(wrote(None),), marks=False
+        ) == ("others")
 
     @pytest.mark.parametrize("app", [None, "local-2"])
     def test_of_another_application_do_not_belong_to_it(self, app: str | None) -> None:
@@ -160,7 +190,7 @@ def test_a_command_that_names_the_table_is_reported_first() -> None:
     hiding = SentCommand("model.other", "execute immediate x", 100, 200)
     naming = sent("drop table shop.prey")
     change = MainChange(PREY, (GONE,), ())
-    found = judge(change, RUN, [naming, hiding], app_id=APP, same_clock=True)
+    found = judge(change, RUN, [naming, hiding], application=Application(APP), same_clock=True)
     assert found.node == "model.culprit"
 
 

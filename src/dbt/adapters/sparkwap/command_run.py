@@ -180,7 +180,7 @@ class CommandRun:
         # Do this before the run opens its first session.
         run.watch_main(
             tables,
-            app_id=command.connections.app_id,
+            application=lambda: command.connections.application(guarded=settings.guard),
             same_clock=command.credentials.embedded,
         )
         self._end_listening = checkpoints.listen(self.on_step)

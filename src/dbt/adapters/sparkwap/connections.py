@@ -31,6 +31,7 @@ from dbt.adapters.sparkwap.thrift import ThriftSession, refusal, verified_transp
 from sparkwap import server
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.redaction import redact
+from sparkwap.gate.net import Application
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
@@ -110,15 +111,24 @@ class SparkWapConnectionManager(SparkConnectionManager):
                     raise FailedToConnectError(str(error)) from error
             return self._endpoint
 
-    def app_id(self) -> str | None:
-        """Return the id of the Spark application that runs this command's statements."""
+    def application(self, *, guarded: bool) -> Application | None:
+        """Return the Spark application that runs this command's statements.
+
+        Args:
+            guarded: Whether the guard is on. It sends no write to a live table, so a snapshot
+                there without a run's id is not taken for one of this run.
+        """
         handle = self.pool.borrow(lambda sql: None)
         try:
-            handle.execute("set spark.app.id")
-            rows = handle.fetchall()
+            found = []
+            for statement in ("set spark.app.id", "select version()"):
+                handle.execute(statement)
+                found.append(handle.fetchall())
         finally:
             handle.close()
-        return str(rows[0][1]) if rows else None
+        names, versions = found
+        marks = guarded or not str(versions[0][0]).startswith("3.")
+        return Application(str(names[0][1]), marks)
 
     def query_types(self, sql: str) -> list[tuple[str, str]]:
         """Return name and type of a query's columns."""
