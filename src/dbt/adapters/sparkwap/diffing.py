@@ -14,8 +14,7 @@ from sparkwap.diff.operation import Diff, deliver
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.command import DbtCommand
-
-Identifier = tuple[str, str]
+    from sparkwap.catalog import Identifier
 
 
 def diff(command: DbtCommand, request: Diff) -> list[str]:
