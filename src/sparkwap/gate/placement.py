@@ -25,8 +25,6 @@ class Desired:
         properties: Table properties that must have these values; others do not change.
         format_version: Iceberg's format version.
         comment: The table's comment; an empty text for none.
-        location: The folder of the table. A folder with a run's suffix (`-1a2b3c4d`) is the same.
-        ordered: Whether another order of the same columns is a change.
     """
 
     columns: tuple[DesiredColumn, ...] | None = None
@@ -35,8 +33,6 @@ class Desired:
     properties: Mapping[str, object] | None = None
     format_version: int | None = None
     comment: str | None = None
-    location: str | None = None
-    ordered: bool = True
 
 
 class CurrentColumn(Protocol):
@@ -67,8 +63,6 @@ class CurrentTable(Protocol):
     def format_version(self) -> int: ...
     @property
     def comment(self) -> str | None: ...
-    @property
-    def location(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +114,7 @@ def _column_changes(current: Sequence[CurrentColumn], desired: Desired) -> Itera
     # Compare the order of the common columns only; the others are reported above.
     before = [key for key in old if key in wanted]
     after = [key for key in wanted if key in old]
-    if desired.ordered and before != after:
+    if before != after:
         yield f"column order: {', '.join(before)} -> {', '.join(after)}"
 
 
@@ -174,8 +168,6 @@ def _other_changes(current: CurrentTable, desired: Desired) -> Iterable[str]:
     comment = desired.comment if desired.comment is not None else properties.get("comment")
     if comment is not None and str(comment) != (current.comment or ""):
         yield "table comment changed"
-    if desired.location is not None and not _same_folder(current.location, desired.location):
-        yield f"location: {current.location} -> {desired.location}"
 
 
 def in_place(properties: Mapping[str, object] | None) -> dict[str, str]:
@@ -199,16 +191,6 @@ _OWN_FIELDS = frozenset({"format-version", "comment", "location", "provider", "o
 
 def _property_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _same_folder(current: str, wanted: str) -> bool:
-    before, after = _folder(current), _folder(wanted)
-    # Each run creates a new table in its own folder.
-    return before == after or bool(re.fullmatch(re.escape(after) + r"-[0-9a-f]{8}", before))
-
-
-def _folder(text: str) -> str:
-    return re.sub(r"^file:(?://)?(?=/)", "", text).rstrip("/")
 
 
 # --- terms of partitioning and sort order -------------------------------------------------------
