@@ -14,7 +14,8 @@ from typing import Any
 
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
-from dbt.adapters.sparkwap.sessions import base_settings, short_error
+from dbt.adapters.sparkwap.sessions import base_settings
+from dbt.adapters.sparkwap.spark_errors import server_message, short_error
 from sparkwap.catalog import LedgerRows
 from sparkwap.catalog.backend import sequential
 from sparkwap.catalog.pointers import CannotShare
@@ -299,8 +300,7 @@ def _rows(session: Any, sql: str) -> list[Any]:
 
 
 def _words(error: BaseException) -> str:
-    reply = getattr(error.args[0], "status", None) if error.args else None
     # The text of dbt's own errors begins with a line for their kind.
-    message = getattr(reply, "errorMessage", None) or getattr(error, "msg", None) or error
+    message = server_message(error) or getattr(error, "msg", None) or error
     message = short_error(str(message)).strip()
     return (message.splitlines() or [type(error).__name__])[0].rstrip(".")

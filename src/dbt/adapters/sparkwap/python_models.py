@@ -18,7 +18,7 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.placement import Placement
 from dbt.adapters.sparkwap.relation import is_as_of
-from dbt.adapters.sparkwap.sessions import short_error
+from dbt.adapters.sparkwap.spark_errors import short_error
 from dbt.adapters.sparkwap.statements import StatementGuard
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.node import Node, building

@@ -8,7 +8,6 @@ model borrows a Spark Connect session instead, because its frames belong to that
 from __future__ import annotations
 
 import random
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from dbt.adapters.spark.connections import (
 )
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 
+from dbt.adapters.sparkwap.spark_errors import CANCELLED, LOST, short_error
 from sparkwap.core import checkpoints, retry
 from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.redaction import redact
@@ -75,30 +75,6 @@ def base_settings(catalog: str, own: Mapping[str, str]) -> dict[str, str]:
         # each session can disable it.
         f"spark.sql.catalog.{catalog}.cache-enabled": "false",
     }
-
-
-# The server wraps each error and repeats its class.
-_WRAPPING = re.compile(
-    r"org\.apache\.hive\.service\.cli\.HiveSQLException: (?:Error running query: )?"
-    r"(?:\[[\w.]+\] [\w.$]+:\s+(?=\[))?"
-)
-_STACK_TRACE = re.compile(r"\n\s*at [\w.$]+\(|\n\tat |\n\nJVM stacktrace:")
-
-LOST = (
-    "The connection to Spark was lost in the middle of a statement. It is not known whether the "
-    "statement took effect, so it is not sent again. The run writes to its audit branch; if main "
-    "has moved nevertheless, the summary at the end of the run reports it. See `sparkwap server "
-    "status` and `sparkwap server logs`, then run `dbt retry`."
-)
-
-CANCELLED = "Cancelled, because the command was interrupted."
-
-
-def short_error(message: str) -> str:
-    """Return a Spark error without the server's wrapping and the Java stack trace."""
-    if "StatusCode.UNAVAILABLE" in message:  # gRPC's error when Spark Connect is gone
-        return LOST
-    return redact(_WRAPPING.sub("", _STACK_TRACE.split(message, maxsplit=1)[0]).strip())
 
 
 class ConnectCursor:
@@ -374,10 +350,7 @@ class SessionPool:
             with self._lock:
                 self._idle.append(wrapper)
             return
-        try:
-            wrapper.close()
-        except Exception as error:
-            logger.debug(f"broken session not closed: {error}")
+        _close(wrapper.close)
 
     def borrow_connect(self) -> GuardedSession:
         with self._lock:
@@ -389,7 +362,7 @@ class SessionPool:
             with self._lock:
                 self._idle_connect.append(session)
         else:
-            _stop(session)
+            _close(session.stop)
 
     def close(self) -> None:
         """Close all idle sessions on the server."""
@@ -398,17 +371,13 @@ class SessionPool:
             connect, self._idle_connect = self._idle_connect, []
             # Later sessions belong to no run or to the next one, so read the settings again.
             self.__dict__.pop("settings", None)
-        for session in idle:
-            try:
-                session.close()
-            except Exception as error:
-                logger.debug(f"session not closed: {error}")
-        for spark in connect:
-            _stop(spark)
+        for end in (*(one.close for one in idle), *(one.stop for one in connect)):
+            _close(end)
 
 
-def _stop(session: GuardedSession) -> None:
+def _close(end: Callable[[], object]) -> None:
+    """End a session on the server, which may be gone."""
     try:
-        session.stop()
+        end()
     except Exception as error:
-        logger.debug(f"Connect session not closed: {error}")
+        logger.debug(f"session not closed: {error}")
