@@ -27,7 +27,7 @@ def diff(command: DbtCommand, request: Diff) -> list[str]:
     hidden = Hidden.of_project(project(command), tables(manifest), command.settings.diff_hide)
     differ = Differ(
         command.lake,
-        lambda statement: command.connections.rows_of(statement),
+        command.connections.rows_of,
         keys=keys(manifest),
         hidden=hidden,
         sample=request.sample,

@@ -38,7 +38,7 @@ def erasure(command: DbtCommand) -> Erasure:
         beside, of_server = [layout.sqlite], [layout.server]
     return Erasure(
         command.lake,
-        lambda statement: command.connections.rows_of(statement),
+        command.connections.rows_of,
         run_id=command.run_id,
         nodes=lambda: node_columns(command.dbt_manifest()),
         project=command.project_name,

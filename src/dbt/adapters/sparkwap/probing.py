@@ -14,7 +14,7 @@ from typing import Any
 
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
-from dbt.adapters.sparkwap.sessions import base_settings
+from dbt.adapters.sparkwap.sessions import BRANCH, OVERWRITE_MODE, RUN_ID, base_settings
 from dbt.adapters.sparkwap.spark_errors import server_message, short_error
 from sparkwap.catalog import LedgerRows
 from sparkwap.catalog.backend import sequential
@@ -24,10 +24,6 @@ from sparkwap.core.names import LEDGER_SCHEMA, side_schema
 from sparkwap.gate.doctor import Atomicity, LakeFacts
 from sparkwap.gate.isolation_check import DAYS, IsolationCheck, problem, refusal
 from sparkwap.publish.lake import Lake
-
-OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
-RUN_ID = "spark.sql.iceberg.snapshot-property.wap_run"
-BRANCH = "spark.wap.branch"
 
 
 def require_safe(
@@ -95,7 +91,8 @@ def run_probe(
 def look(profile: Any, project_dir: Path) -> LakeFacts:
     """Collect the facts about the server and the catalog of a profile (dbt's object)."""
     creds: SparkWapCredentials = profile.credentials
-    connections = _connections(profile, project_dir)
+    connections = SparkWapConnectionManager(profile, get_context("spawn"))
+    connections.project_root = str(project_dir)
     facts = LakeFacts(
         embedded=creds.embedded,
         dbt=version("dbt-core"),
@@ -257,12 +254,6 @@ def _look_at_connect(
             spark.stop()
     except Exception as error:
         return replace(facts, connect_error=_words(error))
-
-
-def _connections(profile: Any, project_dir: Path) -> SparkWapConnectionManager:
-    connections = SparkWapConnectionManager(profile, get_context("spawn"))
-    connections.project_root = str(project_dir)
-    return connections
 
 
 def _server(creds: SparkWapCredentials) -> str:

@@ -65,14 +65,14 @@ class PythonModels:
 
     def _node(self, model: Mapping[str, Any]) -> Node:
         """Return the context of a Python model; see :mod:`sparkwap.core.node`."""
-        run, node_id = self._runs.current(), str(model["unique_id"])
+        node_id = str(model["unique_id"])
         return Node(
             node_id=node_id,
             meta=model["config"].get("meta") or {},
             parents=tuple((model.get("depends_on") or {}).get("nodes") or ()),
             run_id=self._command.run_id,
             meta_of=self._command.manifest.meta,
-            tell=lambda notice: run.notes.add_notice(node_id, notice) if run else None,
+            tell=partial(self._placement.tell, node_id),
             published=lambda: self._placement.published_name((model["schema"], model["alias"])),
             replay=self._command.as_of is not None,
             settings=self._command.environment,

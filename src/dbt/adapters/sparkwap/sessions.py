@@ -50,10 +50,15 @@ CONF_PREFIX = "set:hiveconf:"
 # dbt-spark annotates them as types of Any.
 _LOST_BY = cast("tuple[type[Exception], ...]", CONNECTION_LOST_EXCEPTIONS)
 
+BRANCH = "spark.wap.branch"
+# SET cuts a key off at a hyphen, so the property has an underscore.
+RUN_ID = "spark.sql.iceberg.snapshot-property.wap_run"
+OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
+
 _FIXED = {
     # A full overwrite must not keep old partitions, as it does in the dynamic mode that the server
     # or the profile may have set.
-    "spark.sql.sources.partitionOverwriteMode": "static",
+    OVERWRITE_MODE: "static",
     # Spark replaces `${...}` anywhere in a statement, also within names and literals, by a setting
     # or an environment variable, or by nothing if there is none. dbt has Jinja for that.
     "spark.sql.variable.substitute": "false",
