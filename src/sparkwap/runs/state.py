@@ -120,7 +120,7 @@ def _parsed(content: Mapping[str, Any]) -> LastRun | None:
     try:
         known = {one.name: content[one.name] for one in fields(LastRun) if one.name in content}
         return LastRun(**known)
-    except (KeyError, TypeError):
+    except TypeError:
         return None
 
 
