@@ -7,7 +7,9 @@ comments. So a build that changes one of these writes to a clone.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
+
+from sparkwap.catalog.model import ColumnState, TableState
 
 Where = Literal["branch", "clone", "new"]
 DesiredColumn = tuple[str, str | None, bool | None, str | None]
@@ -35,36 +37,6 @@ class Desired:
     comment: str | None = None
 
 
-class CurrentColumn(Protocol):
-    """A column of a live table; `type` is Spark type text, `required` means `not null`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def required(self) -> bool: ...
-    @property
-    def doc(self) -> str | None: ...
-
-
-class CurrentTable(Protocol):
-    """A live table, as `sparkwap.catalog.TableState` describes it."""
-
-    @property
-    def columns(self) -> Sequence[CurrentColumn]: ...
-    @property
-    def partitioning(self) -> Sequence[str]: ...
-    @property
-    def sort_order(self) -> Sequence[str]: ...
-    @property
-    def properties(self) -> Mapping[str, str]: ...
-    @property
-    def format_version(self) -> int: ...
-    @property
-    def comment(self) -> str | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class BuildPlan:
     """The place of a table's build.
@@ -79,7 +51,7 @@ class BuildPlan:
     changes: tuple[str, ...] = ()
 
 
-def decide_build(current: CurrentTable | None, desired: Desired) -> BuildPlan:
+def decide_build(current: TableState | None, desired: Desired) -> BuildPlan:
     """Decide where a table is built.
 
     Args:
@@ -100,7 +72,7 @@ def decide_build(current: CurrentTable | None, desired: Desired) -> BuildPlan:
 # --- columns ------------------------------------------------------------------------------------
 
 
-def _column_changes(current: Sequence[CurrentColumn], desired: Desired) -> Iterable[str]:
+def _column_changes(current: Sequence[ColumnState], desired: Desired) -> Iterable[str]:
     if desired.columns is None:
         return
     old = {column.name.lower(): column for column in current}
@@ -118,7 +90,7 @@ def _column_changes(current: Sequence[CurrentColumn], desired: Desired) -> Itera
         yield f"column order: {', '.join(before)} -> {', '.join(after)}"
 
 
-def _one_column(old: CurrentColumn, wanted: DesiredColumn) -> Iterable[str]:
+def _one_column(old: ColumnState, wanted: DesiredColumn) -> Iterable[str]:
     name, type_text, nullable, doc = wanted
     if name != old.name:
         yield f"column {old.name} renamed to {name}"
@@ -136,7 +108,7 @@ def _one_column(old: CurrentColumn, wanted: DesiredColumn) -> Iterable[str]:
 # --- layout and the rest ------------------------------------------------------------------------
 
 
-def _layout_changes(current: CurrentTable, desired: Desired) -> Iterable[str]:
+def _layout_changes(current: TableState, desired: Desired) -> Iterable[str]:
     if desired.partitioning is not None:
         before = [term for term in map(partition_term, _terms(current.partitioning)) if term]
         after = [term for term in map(partition_term, _terms(desired.partitioning)) if term]
@@ -160,7 +132,7 @@ def _property_changes(
             yield f"property {key}: {'none' if before is None else before} -> {after}"
 
 
-def _other_changes(current: CurrentTable, desired: Desired) -> Iterable[str]:
+def _other_changes(current: TableState, desired: Desired) -> Iterable[str]:
     properties = desired.properties or {}
     version = desired.format_version or properties.get("format-version")
     if version is not None and str(version) != str(current.format_version):
