@@ -105,7 +105,9 @@ def model_frame(
         "__file__": path,
         "spark": spark,
     }
-    with _located(path), _importable(project_root), _active(spark):
+    if project_root not in sys.path:
+        sys.path.append(project_root)
+    with _located(path), _active(spark):
         exec(compile(code, path, "exec"), module)
         dbt = module["dbtObj"](lambda name: _table(spark, name))
         if "model" not in module:
@@ -156,15 +158,6 @@ def _as_frame(spark: SparkSession, result: Any, path: str) -> DataFrame:
     if kind.startswith(("pandas.", "pyarrow.")) and kind.endswith((".DataFrame", ".Table")):
         return spark.createDataFrame(result)
     raise DbtRuntimeError(f"{path}: model() returned {kind}; expected {ACCEPTED}.")
-
-
-@contextmanager
-def _importable(folder: str) -> Iterator[None]:
-    """Let a model import modules of the project."""
-    added = folder not in sys.path
-    if added:
-        sys.path.append(folder)
-    yield
 
 
 @contextmanager
