@@ -16,15 +16,7 @@
 
 with versions as (
 
-    select
-        {{ _scd2_keys(key) }},
-        {{ valid_from }},
-        {{ _scd2_next_start(valid_to, expire) }} as ended,
-        lead({{ valid_from }}) over (
-            partition by {{ _scd2_keys(key) }}
-            order by {{ valid_from }}, {{ valid_to }} nulls last
-        ) as next_valid_from
-    from {{ model }}
+    {{ _scd2_versions(model, key, valid_from, valid_to, expire) }}
 
 )
 

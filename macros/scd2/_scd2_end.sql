@@ -15,3 +15,16 @@
         null
     )
 {%- endmacro %}
+
+{#- The versions of a history, each with its end and with the start of the next one of its key. -#}
+{% macro _scd2_versions(model, key, valid_from, valid_to, expire) -%}
+    select
+        {{ _scd2_keys(key) }},
+        {{ valid_from }},
+        {{ _scd2_next_start(valid_to, expire) }} as ended,
+        lead({{ valid_from }}) over (
+            partition by {{ _scd2_keys(key) }}
+            order by {{ valid_from }}, {{ valid_to }} nulls last
+        ) as next_valid_from
+    from {{ model }}
+{%- endmacro %}

@@ -315,11 +315,11 @@ def _problem(key: str, value: Any) -> str:
 
 
 METRICS: Mapping[str, str] = {
-    "null_share": "count_if({column} is null) / count(*)",
-    "blank_share": "count_if(trim({column}) = '') / count(*)",
-    "zero_share": "count_if({column} = 0) / count(*)",
+    "null_share": "count_if({column} is null) / nullif(count(*), 0)",
+    "blank_share": "count_if(trim({column}) = '') / nullif(count(*), 0)",
+    "zero_share": "count_if({column} = 0) / nullif(count(*), 0)",
     "distinct_count": "count(distinct {column})",
-    "distinct_share": "count(distinct {column}) / count({column})",
+    "distinct_share": "count(distinct {column}) / nullif(count({column}), 0)",
     "min": "min({column})",
     "max": "max({column})",
     "sum": "sum({column})",
@@ -329,7 +329,7 @@ METRICS: Mapping[str, str] = {
     "max_length": "max(length({column}))",
     "mean_length": "avg(length({column}))",
 }
-"""SQL of each metric of a column; null for a column without rows."""
+"""SQL of each metric of a column; null for a column without rows, also in ANSI mode."""
 
 
 def column_metrics(column: str, quoted: str, wanted: Any) -> dict[str, str]:
@@ -354,12 +354,7 @@ def column_metrics(column: str, quoted: str, wanted: Any) -> dict[str, str]:
             f"{', '.join(METRICS)}. The audit did not run, so its table stays on the audit branch. "
             "Correct the argument, and build again: dbt retry"
         )
-    return {f"{name}:{column}": _guarded(METRICS[name], quoted) for name in cast(list[str], names)}
-
-
-def _guarded(template: str, quoted: str) -> str:
-    """Return the SQL with null instead of an error for a division by zero (ANSI mode)."""
-    above, divided, below = template.partition(" / ")
-    if divided:
-        template = f"{above} / nullif({below}, 0)"
-    return template.replace("{column}", quoted)
+    return {
+        f"{name}:{column}": METRICS[name].replace("{column}", quoted)
+        for name in cast(list[str], names)
+    }

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sparkwap.core.text import first_line, some_of
+from sparkwap.core.text import counted, first_line, some_of
 from sparkwap.gate.facts import NOT_RUN, PARTIAL, AuditTest, BuiltNode, TestResult, TestRule
 
 _SKIPPED = 2
@@ -168,7 +168,6 @@ def format_result(test: AuditTest, result: TestResult) -> str:
     verb = verbs.get(result.status, f"ended with the unknown status {result.status!r}")
     detail = first_line(result.message)
     if result.status in ("warn", "fail") and result.failures is not None:
-        rows = f"{result.failures:,} {'row' if result.failures == 1 else 'rows'}"
-        detail = first_line(result.finding) or rows
+        detail = first_line(result.finding) or counted(result.failures, "row")
     text = f"test {test.name} {verb}" + (f" ({detail})" if detail else "")
     return text if test.known else text + _OF_EARLIER

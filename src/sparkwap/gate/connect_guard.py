@@ -34,11 +34,9 @@ def check(request: Message, check_sql: CheckSql) -> None:
         GateError: The request is refused; the message has an alternative.
     """
     kind = request.DESCRIPTOR.name
-    if kind == "ExecutePlanRequest":
-        _check_parts(_operation(request.plan), check_sql)
-    elif kind == "AnalyzePlanRequest":
-        # Spark runs a command even if the request needs only its columns.
-        _check_parts(request, check_sql)
+    if kind in ("ExecutePlanRequest", "AnalyzePlanRequest"):
+        for part in _parts_of_plan(request):
+            _check_part(part, check_sql)
     elif kind == "ConfigRequest":
         for key in _changed_keys(request):
             if not settable(key):
@@ -66,10 +64,8 @@ def changes(request: Message) -> list[str]:
     if kind == "AddArtifactsRequest":
         kept = all(name.startswith(_DATA) for name in _artifacts(request))
         return [] if kept else [END_SESSION]
-    if kind not in ("ExecutePlanRequest", "AnalyzePlanRequest"):
-        return []
     found: list[str | None] = []
-    for part in _parts(_operation(request.plan) if kind == "ExecutePlanRequest" else request):
+    for part in _parts_of_plan(request):
         match part.DESCRIPTOR.name:
             case "SQL":
                 found.append(session_changes(part.query))
@@ -97,11 +93,8 @@ def reads(request: Message) -> frozenset[Identifier]:
         See `sparkwap.core.sqllex.relation_names`. A path of an Iceberg table may be any relation;
         files have their name in SQL: format and path.
     """
-    kind = request.DESCRIPTOR.name
-    if kind not in ("ExecutePlanRequest", "AnalyzePlanRequest"):
-        return frozenset()
     found: set[Identifier] = set()
-    for part in _parts(_operation(request.plan) if kind == "ExecutePlanRequest" else request):
+    for part in _parts_of_plan(request):
         match part.DESCRIPTOR.name:
             case "NamedTable":
                 found |= relation_names(part.unparsed_identifier)
@@ -171,25 +164,24 @@ _CATALOG = frozenset(
 )
 
 
-def _check_parts(message: Message, check_sql: CheckSql) -> None:
-    for part in _parts(message):
-        match part.DESCRIPTOR.name:
-            case "Relation":
-                kind = part.WhichOneof("rel_type")
-                if kind is not None and kind not in _RELATIONS:
-                    _refuse(f"Spark Connect's relation `{kind}`", _RETURN)
-            case "SQL":
-                check_sql(part.query)
-            case "SqlCommand" if part.sql:
-                check_sql(part.sql)
-            case "Command":
-                _check_command(part)
-            case "Catalog":
-                kind = part.WhichOneof("cat_type")
-                if kind is not None and kind not in _CATALOG:
-                    _refuse(f"`catalog.{_camel(kind)}`", _NAME)
-            case "Any":
-                _refuse("a message of a plugin of Spark Connect", _RETURN)
+def _check_part(part: Message, check_sql: CheckSql) -> None:
+    match part.DESCRIPTOR.name:
+        case "Relation":
+            kind = part.WhichOneof("rel_type")
+            if kind is not None and kind not in _RELATIONS:
+                _refuse(f"Spark Connect's relation `{kind}`", _RETURN)
+        case "SQL":
+            check_sql(part.query)
+        case "SqlCommand" if part.sql:
+            check_sql(part.sql)
+        case "Command":
+            _check_command(part)
+        case "Catalog":
+            kind = part.WhichOneof("cat_type")
+            if kind is not None and kind not in _CATALOG:
+                _refuse(f"`catalog.{_camel(kind)}`", _NAME)
+        case "Any":
+            _refuse("a message of a plugin of Spark Connect", _RETURN)
 
 
 def _check_command(command: Message) -> None:
@@ -236,18 +228,24 @@ def _refuse_setting(key: str) -> None:
     )
 
 
-def _camel(kind: str | None) -> str:
-    first, *rest = (kind or "").split("_")
+def _camel(kind: str) -> str:
+    first, *rest = kind.split("_")
     return first + "".join(word.title() for word in rest)
 
 
 # --- reading a request --------------------------------------------------------------------------
 
 
-def _operation(plan: Message) -> Message:
-    """Return the relation or command of a plan; the client compresses large ones."""
-    packed = plan.WhichOneof("op_type") == "compressed_operation"
-    return _unpacked(plan) if packed else plan
+def _parts_of_plan(request: Message) -> Iterator[Message]:
+    """Return all messages within the plan of a request; none for a request without a plan."""
+    kind = request.DESCRIPTOR.name
+    if kind == "ExecutePlanRequest":
+        # The client compresses large ones.
+        packed = request.plan.WhichOneof("op_type") == "compressed_operation"
+        yield from _parts(_unpacked(request.plan) if packed else request.plan)
+    elif kind == "AnalyzePlanRequest":
+        # Spark runs a command even if the request needs only its columns.
+        yield from _parts(request)
 
 
 def _unpacked(plan: Message) -> Message:

@@ -7,8 +7,8 @@ None, and None is never safe.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 Level = Literal["ok", "warning", "not safe"]
@@ -19,7 +19,6 @@ CONNECT_FLOOR = (4, 0)
 ICEBERG_FLOOR = (1, 11)
 DBT_FLOOR = (1, 11)
 DBT_CEILING = (1, 12)
-_DEFAULT_CACHE = "true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class LakeFacts:
     clones: str | None = None
     connect_url: bool = False
     connect_error: str | None = None
-    connect_dropped: Mapping[str, str] | None = field(default=None)
+    connect_dropped: Mapping[str, str] | None = None
     connect_sees_table: bool | None = None
 
 
@@ -138,21 +137,20 @@ def safe(findings: Iterable[Finding]) -> bool:
     return all(finding.level != "not safe" for finding in findings)
 
 
-def lines(findings: Iterable[Finding]) -> Iterator[str]:
+def lines(findings: Sequence[Finding]) -> Iterator[str]:
     """Return the lines to print."""
-    listed = list(findings)
-    for finding in listed:
+    for finding in findings:
         yield f"{finding.level:<9} {finding.what}"
         if finding.meaning:
             yield f"          {finding.meaning}"
         if finding.mend:
             yield f"          fix: {finding.mend}"
-    worst = [level for level in ("not safe", "warning") if any(f.level == level for f in listed)]
-    results = {
-        "not safe": "Not safe: fix the findings marked `not safe` before you build here.",
-        "warning": "Safe, except for the warnings above.",
-    }
-    yield results[worst[0]] if worst else "Safe: all promises of the gate hold here."
+    if not safe(findings):
+        yield "Not safe: fix the findings marked `not safe` before you build here."
+    elif any(finding.level == "warning" for finding in findings):
+        yield "Safe, except for the warnings above."
+    else:
+        yield "Safe: all promises of the gate hold here."
 
 
 # -- the parts -----------------------------------------------------------------------------------
@@ -299,7 +297,7 @@ def _settings(kind: str, dropped: Mapping[str, str] | None) -> Iterator[Finding]
 def _cache(facts: LakeFacts) -> Iterator[Finding]:
     if facts.cache is None:
         return
-    if (facts.cache or _DEFAULT_CACHE).lower() == "false":
+    if facts.cache.lower() == "false":
         yield Finding("ok", "Spark's catalog cache is off")
         return
     yield Finding(

@@ -64,18 +64,17 @@ def check(sql: str, scope: Scope) -> None:
     Raises:
         GateError: The statement is refused; the message has the reason and an alternative.
     """
-    message = refusal(sql, scope)
-    if message is not None:
-        raise GateError(message)
-
-
-def refusal(sql: str, scope: Scope) -> str | None:
-    """Return the message about a refused statement; None if it is allowed. See `check`."""
-    try:
-        _permit(classify(sql), scope)
-    except _Refused as refused:
-        return str(refused)
-    return None
+    statement = classify(sql)
+    if statement.kind == "unknown":
+        _refuse(statement.verb or "a statement", statement.why, _WAY_ON[scope.phase])
+    if statement.kind == "maintain" and scope.phase != "closed":
+        _refuse(
+            statement.verb,
+            "it deletes snapshots and files that an audit needs",
+            "Run maintenance while no run is open.",
+        )
+    for target in statement.targets:
+        _require(target, statement, scope)
 
 
 def identifier_of(name: Name, catalog: str) -> Identifier | None:
@@ -117,26 +116,8 @@ _WAY_ON = {
 _BRANCH_PREFIXES = ("branch_", "tag_")
 
 
-class _Refused(Exception):
-    """The message about a refused statement."""
-
-
-def _permit(statement: Statement, scope: Scope) -> None:
-    """Refuse a statement that is not known to be harmless."""
-    if statement.kind == "unknown":
-        _refuse(statement.verb or "a statement", statement.why, _WAY_ON[scope.phase])
-    if statement.kind == "maintain" and scope.phase != "closed":
-        _refuse(
-            statement.verb,
-            "it deletes snapshots and files that an audit needs",
-            "Run maintenance while no run is open.",
-        )
-    for target in statement.targets:
-        _require(target, statement, scope)
-
-
 def _refuse(what: str, harm: str, instead: str) -> NoReturn:
-    raise _Refused(f"The guard refused {what}: {harm}. {_UNCHANGED} {instead}")
+    raise GateError(f"The guard refused {what}: {harm}. {_UNCHANGED} {instead}")
 
 
 def _require(target: StatementTarget, statement: Statement, scope: Scope) -> None:

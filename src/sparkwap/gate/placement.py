@@ -7,7 +7,9 @@ comments. So a build that changes one of these writes to a clone.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
+
+from sparkwap.catalog.model import ColumnState, TableState
 
 Where = Literal["branch", "clone", "new"]
 DesiredColumn = tuple[str, str | None, bool | None, str | None]
@@ -25,8 +27,6 @@ class Desired:
         properties: Table properties that must have these values; others do not change.
         format_version: Iceberg's format version.
         comment: The table's comment; an empty text for none.
-        location: The folder of the table. A folder with a run's suffix (`-1a2b3c4d`) is the same.
-        ordered: Whether another order of the same columns is a change.
     """
 
     columns: tuple[DesiredColumn, ...] | None = None
@@ -35,40 +35,6 @@ class Desired:
     properties: Mapping[str, object] | None = None
     format_version: int | None = None
     comment: str | None = None
-    location: str | None = None
-    ordered: bool = True
-
-
-class CurrentColumn(Protocol):
-    """A column of a live table; `type` is Spark type text, `required` means `not null`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def required(self) -> bool: ...
-    @property
-    def doc(self) -> str | None: ...
-
-
-class CurrentTable(Protocol):
-    """A live table, as `sparkwap.catalog.TableState` describes it."""
-
-    @property
-    def columns(self) -> Sequence[CurrentColumn]: ...
-    @property
-    def partitioning(self) -> Sequence[str]: ...
-    @property
-    def sort_order(self) -> Sequence[str]: ...
-    @property
-    def properties(self) -> Mapping[str, str]: ...
-    @property
-    def format_version(self) -> int: ...
-    @property
-    def comment(self) -> str | None: ...
-    @property
-    def location(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +51,7 @@ class BuildPlan:
     changes: tuple[str, ...] = ()
 
 
-def decide_build(current: CurrentTable | None, desired: Desired) -> BuildPlan:
+def decide_build(current: TableState | None, desired: Desired) -> BuildPlan:
     """Decide where a table is built.
 
     Args:
@@ -106,7 +72,7 @@ def decide_build(current: CurrentTable | None, desired: Desired) -> BuildPlan:
 # --- columns ------------------------------------------------------------------------------------
 
 
-def _column_changes(current: Sequence[CurrentColumn], desired: Desired) -> Iterable[str]:
+def _column_changes(current: Sequence[ColumnState], desired: Desired) -> Iterable[str]:
     if desired.columns is None:
         return
     old = {column.name.lower(): column for column in current}
@@ -120,11 +86,11 @@ def _column_changes(current: Sequence[CurrentColumn], desired: Desired) -> Itera
     # Compare the order of the common columns only; the others are reported above.
     before = [key for key in old if key in wanted]
     after = [key for key in wanted if key in old]
-    if desired.ordered and before != after:
+    if before != after:
         yield f"column order: {', '.join(before)} -> {', '.join(after)}"
 
 
-def _one_column(old: CurrentColumn, wanted: DesiredColumn) -> Iterable[str]:
+def _one_column(old: ColumnState, wanted: DesiredColumn) -> Iterable[str]:
     name, type_text, nullable, doc = wanted
     if name != old.name:
         yield f"column {old.name} renamed to {name}"
@@ -142,7 +108,7 @@ def _one_column(old: CurrentColumn, wanted: DesiredColumn) -> Iterable[str]:
 # --- layout and the rest ------------------------------------------------------------------------
 
 
-def _layout_changes(current: CurrentTable, desired: Desired) -> Iterable[str]:
+def _layout_changes(current: TableState, desired: Desired) -> Iterable[str]:
     if desired.partitioning is not None:
         before = [term for term in map(partition_term, _terms(current.partitioning)) if term]
         after = [term for term in map(partition_term, _terms(desired.partitioning)) if term]
@@ -166,7 +132,7 @@ def _property_changes(
             yield f"property {key}: {'none' if before is None else before} -> {after}"
 
 
-def _other_changes(current: CurrentTable, desired: Desired) -> Iterable[str]:
+def _other_changes(current: TableState, desired: Desired) -> Iterable[str]:
     properties = desired.properties or {}
     version = desired.format_version or properties.get("format-version")
     if version is not None and str(version) != str(current.format_version):
@@ -174,8 +140,6 @@ def _other_changes(current: CurrentTable, desired: Desired) -> Iterable[str]:
     comment = desired.comment if desired.comment is not None else properties.get("comment")
     if comment is not None and str(comment) != (current.comment or ""):
         yield "table comment changed"
-    if desired.location is not None and not _same_folder(current.location, desired.location):
-        yield f"location: {current.location} -> {desired.location}"
 
 
 def in_place(properties: Mapping[str, object] | None) -> dict[str, str]:
@@ -199,16 +163,6 @@ _OWN_FIELDS = frozenset({"format-version", "comment", "location", "provider", "o
 
 def _property_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _same_folder(current: str, wanted: str) -> bool:
-    before, after = _folder(current), _folder(wanted)
-    # Each run creates a new table in its own folder.
-    return before == after or bool(re.fullmatch(re.escape(after) + r"-[0-9a-f]{8}", before))
-
-
-def _folder(text: str) -> str:
-    return re.sub(r"^file:(?://)?(?=/)", "", text).rstrip("/")
 
 
 # --- terms of partitioning and sort order -------------------------------------------------------

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import BRANCH_RULE, branch_problem
@@ -20,7 +20,8 @@ LogMode = Literal["file", "dbt", "none"]
 ActorMode = Literal["record", "never"]
 WarningMode = Literal["known", "publish", "hold"]
 DisabledMode = Literal["hold", "publish"]
-AuditMode = Literal["single", "fused"]
+_AutoMode = Literal["auto", "never"]
+AuditMode = Literal["fused", "single"]
 
 _T = TypeVar("_T")
 _PREFIX = "wap_"
@@ -28,15 +29,7 @@ _OF_ENVIRONMENT = {
     f"SPARKWAP_{key.upper()}": f"{_PREFIX}{key}"
     for key in ("branch", "publish", "warnings", "disabled_tests", "reads")
 }
-
-
-RUN_DAYS = 7
-NAMED_DAYS = 30
-FILE_DAYS = 3
-MANIFEST_DAYS = 90
-MAINTENANCE_SHARE = 0.1
-HISTORY_DAYS = 7
-HISTORY_PUBLISHES = 100
+_FROM_ONE = "a whole number of 1 or more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +44,10 @@ class Limits:
         manifest_days: Days since the last use of a manifest in the ledger.
     """
 
-    run_days: int = RUN_DAYS
-    named_days: int = NAMED_DAYS
-    file_days: int = FILE_DAYS
-    manifest_days: int = MANIFEST_DAYS
+    run_days: int = 7
+    named_days: int = 30
+    file_days: int = 3
+    manifest_days: int = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +65,9 @@ class Upkeep:
 
     when: SweepMode = "never"
     seconds: float | None = None
-    share: float = MAINTENANCE_SHARE
-    keep_days: int = HISTORY_DAYS
-    keep_publishes: int = HISTORY_PUBLISHES
+    share: float = 0.1
+    keep_days: int = 7
+    keep_publishes: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,66 +146,56 @@ class GateSettings:
     def from_vars(cls, variables: Mapping[str, object]) -> "GateSettings":
         """Read the settings from dbt's vars.
 
-        The keys are `wap_publish`, `wap_warnings`, `wap_require_tests`, `wap_disabled_tests`,
-        `wap_branch`, `wap_tag_retention_days`, `wap_guard`, `wap_writes`, `wap_rebuilds`,
-        `wap_rebuild_wait`, `wap_rebuild_timeout`, `wap_reads`, `wap_reuse`, `wap_audits`,
-        `wap_audits_incremental`, `wap_audits_whole_days`, `wap_audits_whole_every`, `wap_log`,
-        `wap_alerts`, `wap_sweep`, `wap_sweep_after_days`, `wap_sweep_named_after_days`,
-        `wap_sweep_files_after_days`, `wap_sweep_manifests_after_days`, `wap_maintain`,
-        `wap_maintain_budget`, `wap_maintain_keep_days`, `wap_maintain_keep_publishes`,
-        `wap_openlineage`, `wap_actor`, `wap_varying_vars` and `wap_diff_hide`. A missing key, or a
-        key without a value (`wap_branch:`), has its default; but `wap_tag_retention_days` without a
-        value keeps tags without limit. Numbers and booleans may be text, as from `env_var`. Keys
-        without the prefix `wap_` are ignored.
+        A missing key, or a key without a value (`wap_branch:`), has its default; but
+        `wap_tag_retention_days` without a value keeps tags without limit. Numbers and booleans may
+        be text, as from `env_var`. Keys without the prefix `wap_` are ignored.
 
         Raises:
             ConfigError: Unknown keys or illegal values; one message lists all of them.
         """
         reader = _Reader(variables)
-        days = reader.read("wap_tag_retention_days", _days, "a whole number of 1 or more, or null")
-        settings = cls(
-            publish=cast(PublishMode, reader.choice("wap_publish", ("run", "lineage", "never"))),
-            warnings=cast(WarningMode, reader.choice("wap_warnings", get_args(WarningMode))),
-            disabled_tests=cast(
-                DisabledMode, reader.choice("wap_disabled_tests", get_args(DisabledMode))
+        days = reader.read("wap_tag_retention_days", _from_one, f"{_FROM_ONE}, or null")
+        read: dict[str, Any] = {
+            "publish": reader.choice("wap_publish", PublishMode),
+            "warnings": reader.choice("wap_warnings", WarningMode),
+            "disabled_tests": reader.choice("wap_disabled_tests", DisabledMode),
+            "require_tests": reader.flag("wap_require_tests"),
+            "branch": reader.read("wap_branch", _branch, BRANCH_RULE),
+            "guard": reader.flag("wap_guard"),
+            "writes": reader.read("wap_writes", _tables, "a list of names: schema.table"),
+            "rebuilds": reader.read("wap_rebuilds", _count, "a whole number, 0 for no rebuild"),
+            "rebuild_wait": reader.read("wap_rebuild_wait", _seconds, "seconds, 0 or more"),
+            "rebuild_timeout": reader.read(
+                "wap_rebuild_timeout", _seconds, "seconds, 0 for no limit"
             ),
-            require_tests=bool(reader.flag("wap_require_tests", default=False)),
-            branch=reader.read("wap_branch", _branch, BRANCH_RULE),
-            tag_retention_days=days if "wap_tag_retention_days" in variables else 90,
-            guard=bool(reader.flag("wap_guard", default=True)),
-            writes=reader.read("wap_writes", _tables, "a list of names: schema.table") or (),
-            rebuilds=_given(
-                reader.read("wap_rebuilds", _count, "a whole number, 0 for no rebuild"), 2
+            "audits": reader.choice("wap_audits", AuditMode),
+            "incremental_audits": reader.choice("wap_audits_incremental", _AutoMode) != "never",
+            "whole_audit_days": reader.number("wap_audits_whole_days"),
+            "whole_audit_every": reader.read("wap_audits_whole_every", _count, "a whole number"),
+            "reuse": reader.flag("wap_reuse"),
+            "reads": reader.choice("wap_reads", ReadsMode),
+            "sweep": reader.choice("wap_sweep", SweepMode),
+            "sweep_limits": Limits(
+                **_given(
+                    run_days=reader.number("wap_sweep_after_days"),
+                    named_days=reader.number("wap_sweep_named_after_days"),
+                    file_days=reader.number("wap_sweep_files_after_days"),
+                    manifest_days=reader.number("wap_sweep_manifests_after_days"),
+                )
             ),
-            rebuild_wait=_given(
-                reader.read("wap_rebuild_wait", _seconds, "seconds, 0 or more"), 2.0
-            ),
-            rebuild_timeout=reader.read("wap_rebuild_timeout", _seconds, "seconds, 0 for no limit"),
-            audits=cast(AuditMode, reader.choice("wap_audits", ("fused", "single"))),
-            incremental_audits=reader.choice("wap_audits_incremental", ("auto", "never")) == "auto",
-            whole_audit_days=reader.days("wap_audits_whole_days", 7),
-            whole_audit_every=_given(
-                reader.read("wap_audits_whole_every", _count, "a whole number"), 50
-            ),
-            reuse=bool(reader.flag("wap_reuse", default=False)),
-            reads=cast(ReadsMode, reader.choice("wap_reads", ("warn", "ignore", "strict"))),
-            sweep=cast(SweepMode, reader.choice("wap_sweep", ("never", "end_of_run"))),
-            sweep_limits=Limits(
-                reader.days("wap_sweep_after_days", RUN_DAYS),
-                reader.days("wap_sweep_named_after_days", NAMED_DAYS),
-                reader.days("wap_sweep_files_after_days", FILE_DAYS),
-                reader.days("wap_sweep_manifests_after_days", MANIFEST_DAYS),
-            ),
-            upkeep=_upkeep(reader),
-            log=cast(LogMode, reader.choice("wap_log", ("file", "dbt", "none"))),
-            diff_hide=reader.read("wap_diff_hide", _names, "a list of column names") or (),
-            varying=reader.read("wap_varying_vars", _names, "a list of names of variables") or (),
-            alerts=_given(reader.read("wap_alerts", alerting.parse, None), AlertSettings()),
-            openlineage=cast(SweepMode, reader.choice("wap_openlineage", get_args(SweepMode))),
-            actor=cast(ActorMode, reader.choice("wap_actor", get_args(ActorMode))),
-        )
+            "upkeep": _upkeep(reader),
+            "log": reader.choice("wap_log", LogMode),
+            "diff_hide": reader.read("wap_diff_hide", _names, "a list of column names"),
+            "varying": reader.read("wap_varying_vars", _names, "a list of names of variables"),
+            "alerts": reader.read("wap_alerts", alerting.parse, None),
+            "openlineage": reader.choice("wap_openlineage", SweepMode),
+            "actor": reader.choice("wap_actor", ActorMode),
+        }
         reader.finish()
-        return settings
+        given = _given(**read)
+        if "wap_tag_retention_days" in variables:
+            given["tag_retention_days"] = days
+        return cls(**given)
 
 
 def of_one_call(environment: Mapping[str, str]) -> dict[str, str]:
@@ -225,12 +208,7 @@ def of_one_call(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the vars that environment variables set: `wap_branch` for ``SPARKWAP_BRANCH``, etc.
-
-    Returns:
-        Those of `wap_branch`, `wap_publish`, `wap_warnings`, `wap_disabled_tests` and `wap_reads`
-        that have a value.
-    """
+    """Return the vars that environment variables set: `wap_branch` for ``SPARKWAP_BRANCH``, etc."""
     return {var: environment[key] for key, var in _OF_ENVIRONMENT.items() if environment.get(key)}
 
 
@@ -273,24 +251,24 @@ class _Reader:
             self._problems.append(f"{key}: {_complaint(value, problem, legal)}")
             return None
 
-    def choice(self, key: str, options: tuple[str, ...]) -> str:
-        """Return the value of `key`, which is one of `options`; the first is the default."""
+    def choice(self, key: str, mode: Any) -> str | None:
+        """Return the value of `key`, which is one of the texts of a literal type."""
+        options = get_args(mode)
 
         def parse(value: object) -> str:
             if not isinstance(value, str) or value not in options:
                 raise ValueError
             return value
 
-        return self.read(key, parse, ", ".join(options)) or options[0]
+        return self.read(key, parse, ", ".join(options))
 
-    def flag(self, key: str, *, default: bool) -> bool:
+    def flag(self, key: str) -> bool | None:
         """Return the boolean of `key`."""
-        value = self.read(key, _flag, "true, false")
-        return default if value is None else value
+        return self.read(key, _flag, "true, false")
 
-    def days(self, key: str, default: int) -> int:
-        """Return the days of `key`, 1 or more."""
-        return self.read(key, _days, "a whole number of 1 or more") or default
+    def number(self, key: str) -> int | None:
+        """Return the number of `key`, 1 or more."""
+        return self.read(key, _from_one, _FROM_ONE)
 
     def finish(self) -> None:
         """Raise one error with all problems, including unknown keys."""
@@ -313,17 +291,13 @@ class _Reader:
 
 def _upkeep(reader: _Reader) -> Upkeep:
     legal = "seconds, or a share of the runs' time such as 10%"
-    seconds, share = reader.read("wap_maintain_budget", _budget, legal) or (None, MAINTENANCE_SHARE)
-    return Upkeep(
-        cast(SweepMode, reader.choice("wap_maintain", get_args(SweepMode))),
-        seconds,
-        share,
-        reader.days("wap_maintain_keep_days", HISTORY_DAYS),
-        _given(
-            reader.read("wap_maintain_keep_publishes", _days, "a whole number of 1 or more"),
-            HISTORY_PUBLISHES,
-        ),
+    given = _given(
+        **(reader.read("wap_maintain_budget", _budget, legal) or {}),
+        when=reader.choice("wap_maintain", SweepMode),
+        keep_days=reader.number("wap_maintain_keep_days"),
+        keep_publishes=reader.number("wap_maintain_keep_publishes"),
     )
+    return Upkeep(**given)
 
 
 def _complaint(value: object, problem: ValueError, legal: str | None) -> str:
@@ -333,8 +307,9 @@ def _complaint(value: object, problem: ValueError, legal: str | None) -> str:
     return f"{value!r} is not allowed{detail}; legal: {legal}"
 
 
-def _given(value: _T | None, default: _T) -> _T:
-    return default if value is None else value
+def _given(**values: Any) -> dict[str, Any]:
+    """Return the values that are not None, for the arguments whose defaults the others have."""
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _count(value: object) -> int:
@@ -358,26 +333,26 @@ def _seconds(value: object) -> float:
     return seconds
 
 
-def _budget(value: object) -> tuple[float | None, float]:
+def _budget(value: object) -> dict[str, float]:
     if isinstance(value, str) and value.strip().endswith("%"):
         share = _seconds(value.strip()[:-1]) / 100
         if share > 1:
             raise ValueError
-        return None, share
-    return _seconds(value), 0.0
+        return {"share": share}
+    return {"seconds": _seconds(value), "share": 0.0}
 
 
-def _days(value: object) -> int:
+def _from_one(value: object) -> int:
     # A bool is an int in Python, so `wap_tag_retention_days: yes` would be one day.
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError
     try:
-        days = int(value)
+        number = int(value)
     except ValueError:
         raise ValueError from None
-    if days < 1:
+    if number < 1:
         raise ValueError
-    return days
+    return number
 
 
 def _flag(value: object) -> bool:
@@ -416,7 +391,8 @@ def settings_of(raw: Mapping[str, Any], given: Mapping[str, Any]) -> GateSetting
         raw: ``dbt_project.yml`` unrendered; dbt does not render Jinja in vars either.
         given: The vars of the command line.
     """
-    variables = dict(raw.get("vars") or {})
+    variables = raw.get("vars") or {}
     own = variables.get(str(raw.get("name"))) or {}
+    # A mapping contains the vars of the package of that name, except `wap_alerts`.
     scoped = {k: v for k, v in variables.items() if not isinstance(v, dict) or k == "wap_alerts"}
     return GateSettings.from_vars({**scoped, **own, **given})

@@ -246,7 +246,8 @@ def _name_causes(
     nodes: Mapping[str, BuiltNode], verdicts: Mapping[str, Verdict]
 ) -> dict[str, Verdict]:
     """Name the nearest rejected upstream node as the reason of each skipped node."""
-    causes = nearest_upstream(nodes, _with_outcome(verdicts, "rejected"))
+    rejected = [key for key, verdict in verdicts.items() if verdict.outcome == "rejected"]
+    causes = nearest_upstream(nodes, rejected)
     named = dict(verdicts)
     for key, verdict in verdicts.items():
         if not verdict.reasons and nodes[key].status == "skipped":
@@ -257,7 +258,7 @@ def _name_causes(
 
 
 def _whole_run(nodes: Mapping[str, BuiltNode], own: Mapping[str, Verdict]) -> dict[str, Verdict]:
-    blocking = [key for key, verdict in own.items() if verdict.outcome != "published"]
+    blocking = [key for key, verdict in own.items() if _is_kept(verdict)]
     if not blocking:
         return dict(own)
     kinds = {own[key].outcome for key in blocking}
@@ -301,7 +302,7 @@ def _is_kept(verdict: Verdict) -> bool:
 
 def _hold_clean(own: Mapping[str, Verdict], reason: str) -> dict[str, Verdict]:
     return {
-        key: _held(verdict, reason) if verdict.outcome == "published" else verdict
+        key: verdict if _is_kept(verdict) else _held(verdict, reason)
         for key, verdict in own.items()
     }
 
@@ -338,10 +339,6 @@ def nearest_upstream(nodes: Mapping[str, BuiltNode], sources: Iterable[str]) -> 
                 nearest[child] = source
                 queue.append((child, source))
     return nearest
-
-
-def _with_outcome(verdicts: Mapping[str, Verdict], outcome: Outcome) -> list[str]:
-    return [key for key, verdict in verdicts.items() if verdict.outcome == outcome]
 
 
 def _run_outcome(outcomes: Sequence[Outcome]) -> RunOutcome:

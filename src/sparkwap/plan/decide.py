@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from sparkwap.core.text import some_of
+from sparkwap.core.text import counted, some_of
 
 Action = Literal["build", "reuse"]
 
@@ -146,7 +146,7 @@ def _step(facts: Facts, before: Mapping[str, Step], name_of: Mapping[str, str], 
 def _reasons(facts: Facts, never: str) -> Iterable[str]:
     known = facts.known
     if facts.unread:
-        yield f"{facts.unread:,} unread landing {'file' if facts.unread == 1 else 'files'}"
+        yield counted(facts.unread, "unread landing file")
     if known is None:
         yield never
         return

@@ -15,11 +15,13 @@ from sparkwap.plan.decide import Plan, Step
 def text(plan: Plan) -> list[str]:
     """Return the lines for the terminal."""
     steps = list(_shown(plan))
-    wide = max((len(_name(step)) for step in steps), default=0)
+    wide = max((len(name_of(step.node_id)) for step in steps), default=0)
     lines = [_head(plan)]
     for step in steps:
         cost = f"  {_cost([step])}" if step.action == "build" else ""
-        lines.append(f"  {_word(step):<6} {_name(step):<{wide}}  {_why(step)}{cost}".rstrip())
+        lines.append(
+            f"  {_word(step):<6} {name_of(step.node_id):<{wide}}  {_why(step)}{cost}".rstrip()
+        )
     left = len(plan.tests) - sum(step.node_id.startswith("test.") for step in steps)
     if left:
         lines.append(
@@ -33,7 +35,7 @@ def text(plan: Plan) -> list[str]:
 def markdown(plan: Plan) -> list[str]:
     """Return the lines of a table for a comment on a pull request."""
     rows = [
-        f"| {_word(step)} | `{_name(step)}` | {_why(step)} | {_cost([step])} |"
+        f"| {_word(step)} | `{name_of(step.node_id)}` | {_why(step)} | {_cost([step])} |"
         for step in _shown(plan)
     ]
     head = [_head(plan), "", "| | node | why | usual time |", "|---|---|---|---|"]
@@ -73,7 +75,7 @@ class PlanResult:
 def document(plan: Plan) -> PlanResult:
     """Return the plan for programs: each step with its action, reasons and usual seconds."""
     return PlanResult(
-        tuple(plan.stale),
+        plan.stale,
         tuple(_record(step) for step in plan.nodes),
         tuple(_record(step) for step in plan.tests),
     )
@@ -84,7 +86,7 @@ def _record(step: Step) -> PlannedStep:
     return PlannedStep(
         step.node_id,
         step.action,
-        tuple(step.reasons),
+        step.reasons,
         step.seconds,
         known.run_id if known else None,
         known.at if known else None,
@@ -114,10 +116,6 @@ def _word(step: Step) -> str:
     if step.action == "reuse":
         return "reuse"
     return "test" if step.node_id.startswith("test.") else "build"
-
-
-def _name(step: Step) -> str:
-    return name_of(step.node_id)
 
 
 def _why(step: Step) -> str:

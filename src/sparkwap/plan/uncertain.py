@@ -141,11 +141,15 @@ def _texts(node: Mapping[str, Any], macros: Mapping[str, Any]) -> Iterator[tuple
     hooks = [config.get(f"{when}-hook") for when in ("pre", "post")]
     arguments = (node.get("test_metadata") or {}).get("kwargs")
     for text in _leaves([node.get("unrendered_config"), hooks, arguments]):
-        # dbt renders an argument that looks like a call, also without braces.
-        call = re.fullmatch(r"\s*(?:env_var|ref|var|source|doc)\s*\(.+\)\s*", text)
-        yield "its configuration", f"{{{{ {text} }}}}" if call else text
+        yield "its configuration", as_jinja(text)
     for macro in macros.values():
         yield f"the macro {macro['name']}", str(macro["macro_sql"])
+
+
+def as_jinja(text: str) -> str:
+    """Return an argument as dbt renders it: one that looks like a call needs no braces."""
+    call = re.fullmatch(r"\s*(?:env_var|ref|var|source|doc)\s*\(.+\)\s*", text)
+    return f"{{{{ {text} }}}}" if call else text
 
 
 def _leaves(written: Any) -> Iterator[str]:

@@ -20,6 +20,7 @@ LEFT = (
     "left on the branch by an earlier run, and not audited in its present state; build it again, "
     "or drop the branch"
 )
+LOST = "the candidate of an earlier run is no longer on the branch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +95,22 @@ class BranchNodes:
             present = checks.still_there(built, is_beside)
             if present is not None:
                 candidates[node_id] = present
-                now[node_id] = BuiltNode(
-                    node_id,
-                    present.name,
-                    row["resource_type"],
-                    row["status"],
-                    present.token,
-                    present.problem,
-                    frozenset(row["parents"] or ()),
-                    self._is_known(row, known),
+                now[node_id] = replace(
+                    node_of(row),
+                    candidate=present.token,
+                    problem=present.problem,
+                    known=self._is_known(row, known),
                 )
             elif row["resource_type"] != "failures":
                 # A failed node of an earlier run holds up the branch until it is built.
-                gone = built.token is not None
-                now[node_id] = _not_there(row, gone=gone, known=self._is_known(row, known))
+                lost = built.token is not None
+                now[node_id] = replace(
+                    node_of(row),
+                    status="failed" if lost else row["status"],
+                    candidate=None,
+                    problem=LOST if lost else row["problem"],
+                    known=self._is_known(row, known),
+                )
         return list(now.values()), candidates
 
     def _is_known(self, row: Mapping[str, Any], known: Collection[str]) -> bool:
@@ -265,15 +268,14 @@ def with_caught(
     return marked, list({node.node_id: node for node in others}.values())
 
 
-def _not_there(row: Mapping[str, Any], *, gone: bool, known: bool) -> BuiltNode:
-    """Return a node of an earlier run that has no candidate on the branch."""
+def node_of(row: Mapping[str, Any]) -> BuiltNode:
+    """Return a node as a run has left it in the ledger's ``nodes``."""
     return BuiltNode(
         row["node_id"],
         f"{row['schema']}.{row['name']}",
         row["resource_type"],
-        "failed" if gone else row["status"],
-        None,
-        "the candidate of an earlier run is no longer on the branch" if gone else row["problem"],
+        row["status"],
+        token_of(row),
+        row["problem"],
         frozenset(row["parents"] or ()),
-        known,
     )

@@ -256,6 +256,8 @@ class Candidates:
     def fault(self, identifier: Identifier, problem: str) -> None:
         """Mark a candidate so that neither this run nor a later command publishes it.
 
+        A load without dbt calls it (`examples/load`).
+
         Args:
             identifier: The table or view.
             problem: The reason, in words.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -291,24 +290,25 @@ class Gathering:
         by_name: ByName,
     ) -> list[TestResult]:
         by_id = {test.test_id: test for test in tests}
-
-        def read(one: TestSeen) -> AbstractSet[str]:
-            reads = _reads(by_id.get(one.test_id)) - by_name.early.get(one.test_id, set())
+        found = []
+        for one in seen:
+            test = by_id.get(one.test_id)
+            reads = test.reads - by_name.early.get(one.test_id, set()) if test else frozenset()
             # A test that ended in an error may not have come to its statement.
-            return reads & by_name.seen.get(one.test_id, reads) if one.status in _ENDED else reads
-
-        return [
-            TestResult(
-                one.test_id,
-                self._status_of(one, by_id.get(one.test_id)),
-                one.failures,
-                one.message,
-                {n: tokens[n] for n in read(one) & tokens.keys()},
-                self.notes.findings.get(one.test_id),
-                self._rule_of(by_id.get(one.test_id), one),
+            if one.status in _ENDED:
+                reads &= by_name.seen.get(one.test_id, reads)
+            found.append(
+                TestResult(
+                    one.test_id,
+                    self._status_of(one, test),
+                    one.failures,
+                    one.message,
+                    {n: tokens[n] for n in reads & tokens.keys()},
+                    self.notes.findings.get(one.test_id),
+                    self._rule_of(test, one),
+                )
             )
-            for one in seen
-        ]
+        return found
 
     def _rule_of(self, test: TestFact | None, seen: TestSeen) -> TestRule | None:
         if test is None:
@@ -323,10 +323,6 @@ class Gathering:
         # A unit test reads its own rows, also with --empty or --sample.
         part = None if test and test.kind == "unit" else self.invocation.part
         return part if part is not None and seen.status in ("pass", "warn") else seen.status
-
-
-def _reads(test: TestFact | None) -> frozenset[str]:
-    return test.reads if test is not None else frozenset()
 
 
 def result_of(row: Mapping[str, Any]) -> TestResult:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from sparkwap.catalog.history import TableHistory
 from sparkwap.catalog.model import Identifier
 from sparkwap.core.errors import SparkwapError
+from sparkwap.core.names import folded
 
 
 class ReplayRefused(SparkwapError):
@@ -55,7 +56,7 @@ def changes(rows: Iterable[Mapping[str, Any]]) -> dict[Identifier, list[Recorded
             row["base_snapshot"],
             row["candidate_snapshot"],
         )
-        found.setdefault(key_of((row["schema"], row["name"])), set()).add(change)
+        found.setdefault(folded((row["schema"], row["name"])), set()).add(change)
     return {
         name: sorted(those, key=lambda one: (one.at, one.action, one.publish_id))
         for name, those in found.items()
@@ -158,8 +159,3 @@ def _proven(history: TableHistory, found: _Since, later: _Since | None) -> bool:
 
 def _text(at: datetime) -> str:
     return at.isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def key_of(identifier: Identifier) -> Identifier:
-    """Return the identifier in lower case."""
-    return identifier[0].lower(), identifier[1].lower()

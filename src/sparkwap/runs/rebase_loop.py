@@ -16,10 +16,9 @@ from typing import Any, cast
 from sparkwap.catalog import Difference, LedgerRows
 from sparkwap.core.names import short_run_id
 from sparkwap.core.retry import wait_seconds
-from sparkwap.gate.facts import BuiltNode
 from sparkwap.gate.verdicts import Decision, RunOutcome, Verdict
-from sparkwap.ledger.records import token_of
 from sparkwap.runs import rebase
+from sparkwap.runs.branch_nodes import node_of
 from sparkwap.runs.gathering import result_of
 from sparkwap.runs.rebase import Rebase
 from sparkwap.runs.rows import run_row
@@ -133,7 +132,7 @@ def _taken_over(run: Run, before: RunEnd, ended: Ended, tell: Callable[[str], No
     row = runs[-1]
     rows = ledger.of_run("nodes", str(ended.run_id))
     refused = row["message"]
-    nodes = tuple(_node(one) for one in rows)
+    nodes = tuple(map(node_of, rows))
     verdicts = {one["node_id"]: _verdict(one, refused, before) for one in rows}
     published = tuple(n for n, verdict in verdicts.items() if verdict.outcome == "published")
     decision = Decision(
@@ -163,18 +162,6 @@ def _taken_over(run: Run, before: RunEnd, ended: Ended, tell: Callable[[str], No
         gave_up=plan.reason if isinstance(plan, rebase.GiveUp) else "",
         publish_id=row["publish_id"],
         results=(*map(result_of, ledger.of_run("tests", str(ended.run_id))), *before.results),
-    )
-
-
-def _node(row: Mapping[str, Any]) -> BuiltNode:
-    return BuiltNode(
-        row["node_id"],
-        f"{row['schema']}.{row['name']}",
-        row["resource_type"],
-        row["status"],
-        token_of(row),
-        row["problem"],
-        frozenset(row["parents"] or ()),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-Identifier = tuple[str, str]
+from sparkwap.catalog.model import Identifier
 
 
 class Overlay:

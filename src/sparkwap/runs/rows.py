@@ -15,7 +15,7 @@ from sparkwap.ledger.manifests import Packed
 from sparkwap.ledger.records import candidate_columns
 from sparkwap.runs import batches
 from sparkwap.runs.gathering import ClosingFacts
-from sparkwap.runs.types import Invocation, RunNotes
+from sparkwap.runs.types import Invocation, RunNotes, TestFact
 
 
 def run_row(
@@ -56,6 +56,7 @@ class Rows:
         """Return the rows of all tables; ``code`` is the manifest to store, or None."""
         now = datetime.now(UTC)
         row = run_row(self.run, self.decision.outcome, code.hash if code else None)
+        tests = {test.test_id: test for test in self.facts.tests}
         return [
             LedgerRows("manifests", self._manifest(code, now) if code else []),
             LedgerRows("runs", [row]),
@@ -69,7 +70,10 @@ class Rows:
                     and (node.known or node.node_id in self.facts.begun)
                 ],
             ),
-            LedgerRows("tests", self._tests(now)),
+            LedgerRows(
+                "tests",
+                [self._test(one, tests.get(one.test_id), now) for one in self.facts.fresh],
+            ),
             LedgerRows("metrics", [row for one in self.facts.fresh for row in self._metrics(one)]),
             *self.notes.rows,
         ]
@@ -85,38 +89,34 @@ class Rows:
             }
         ]
 
-    def _tests(self, now: datetime) -> list[dict[str, Any]]:
-        by_id = {test.test_id: test for test in self.facts.tests}
-        return [
-            {
-                "run_id": self.run.run_id,
-                "branch": self.run.branch,
-                "test_id": one.test_id,
-                "test_name": by_id[one.test_id].name if one.test_id in by_id else "",
-                "status": one.status,
-                "failures": one.failures,
-                "severity": by_id[one.test_id].severity if one.test_id in by_id else "",
-                "message": one.message,
-                "audited": dict(one.audited),
-                "executed_at": now,
-                "reads": self.facts.reads.get(one.test_id, {}),
-                "named": self.facts.named.get(one.test_id),
-                "finding": one.finding,
-                "seconds": self.facts.seconds.get(one.test_id),
-                "answered": answer.how,
-                "basis": answer.basis,
-                "snapshot": answer.snapshot,
-                "parent_snapshot": answer.parent_snapshot,
-                "whole_at": answer.whole_at,
-                "increments": answer.since,
-                "inputs": one.rule.inputs if one.rule else None,
-                "code": one.rule.code if one.rule else None,
-                "sql": one.rule.sql if one.rule else None,
-                "given": one.rule.given if one.rule else None,
-            }
-            for one in self.facts.fresh
-            for answer in (self._answer(one),)
-        ]
+    def _test(self, one: TestResult, test: TestFact | None, now: datetime) -> dict[str, Any]:
+        answer, rule = self._answer(one), one.rule
+        return {
+            "run_id": self.run.run_id,
+            "branch": self.run.branch,
+            "test_id": one.test_id,
+            "test_name": test.name if test else "",
+            "status": one.status,
+            "failures": one.failures,
+            "severity": test.severity if test else "",
+            "message": one.message,
+            "audited": dict(one.audited),
+            "executed_at": now,
+            "reads": self.facts.reads.get(one.test_id, {}),
+            "named": self.facts.named.get(one.test_id),
+            "finding": one.finding,
+            "seconds": self.facts.seconds.get(one.test_id),
+            "answered": answer.how,
+            "basis": answer.basis,
+            "snapshot": answer.snapshot,
+            "parent_snapshot": answer.parent_snapshot,
+            "whole_at": answer.whole_at,
+            "increments": answer.since,
+            "inputs": rule.inputs if rule else None,
+            "code": rule.code if rule else None,
+            "sql": rule.sql if rule else None,
+            "given": rule.given if rule else None,
+        }
 
     def _answer(self, result: TestResult) -> Answer:
         """Return how a test was answered; nothing builds on it if it saw another candidate."""

@@ -69,11 +69,6 @@ class LastRun:
         """Whether the branch may still have candidates."""
         return self.outcome != "closed"
 
-    @property
-    def left(self) -> bool:
-        """Whether the run ended and left candidates on the branch."""
-        return self.outcome in ("held", "rejected")
-
     @classmethod
     def read(cls, folder: Path) -> LastRun | None:
         """Return the last run; None if there is no record or it cannot be read."""
@@ -120,7 +115,7 @@ def _parsed(content: Mapping[str, Any]) -> LastRun | None:
     try:
         known = {one.name: content[one.name] for one in fields(LastRun) if one.name in content}
         return LastRun(**known)
-    except (KeyError, TypeError):
+    except TypeError:
         return None
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from sparkwap.catalog.history import TableHistory
 from sparkwap.catalog.model import Identifier
-from sparkwap.runs.main_history import RecordedChange, ReplayRefused, key_of, snapshot_at
+from sparkwap.core.names import folded
+from sparkwap.runs.main_history import RecordedChange, ReplayRefused, snapshot_at
 from sparkwap.runs.replay_moment import Moment
 
 _SHOWN = 10
@@ -61,8 +62,9 @@ class Replay:
         Raises:
             ReplayRefused: Some tables cannot be read as of the moment; one message for all.
         """
-        wanted = {key_of(one.identifier): one for one in outside}
-        histories = {key_of(k): v for k, v in self.histories(_names(wanted)).items()}
+        wanted = {folded(one.identifier): one for one in outside}
+        there = self.histories([one.identifier for one in wanted.values()])
+        histories = {folded(name): history for name, history in there.items()}
         found: dict[Identifier, int] = {}
         problems = []
         for name, one in sorted(wanted.items()):
@@ -85,7 +87,7 @@ class Replay:
         if history is None or history.kind == "view":
             return None
         try:
-            return snapshot_at(history, self.changes.get(key_of(identifier), ()), self.moment.at)
+            return snapshot_at(history, self.changes.get(folded(identifier), ()), self.moment.at)
         except ReplayRefused as error:
             raise ReplayRefused(self._refusal([f"{'.'.join(identifier)}: {error}"])) from None
 
@@ -100,7 +102,7 @@ class Replay:
                 else "declare the tables that it reads as sources, and read these instead"
             )
             raise ReplayRefused(f"it is a view, and views have no history; {way}")
-        changes = self.changes.get(key_of(one.identifier), ())
+        changes = self.changes.get(folded(one.identifier), ())
         found = snapshot_at(history, changes, self.moment.at)
         if found is None:
             raise ReplayRefused("it did not exist then, or no rows were written to it before")
@@ -142,7 +144,3 @@ def require(problems: Sequence[str]) -> None:
             f"These nodes cannot be replayed:{listed}\nNothing was written. Leave them out "
             "(--exclude): other nodes then read them as of that moment."
         )
-
-
-def _names(wanted: Mapping[Identifier, Outside]) -> list[Identifier]:
-    return [one.identifier for one in wanted.values()]

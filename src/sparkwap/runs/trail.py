@@ -186,6 +186,7 @@ class ByName:
         self._schemas: dict[str, list[str]] = {}
         for schema in schemas:
             self._schemas.setdefault(schema.lower(), []).append(schema)
+        self._outside = _ELSEWHERE - {lake.name.lower()} - self._schemas.keys()
         self._views: dict[str, dict[str, list[Identifier]]] = {}
         self._behind: dict[tuple[Identifier, bool], frozenset[Identifier]] = {}
         self._members: dict[str, frozenset[str]] = {}
@@ -277,10 +278,9 @@ class ByName:
         In lower case, by their live names. None if no statement was sent, or if it may be any.
         """
         told = self._trail.naming.get(reader)
-        outside = _ELSEWHERE - {self._lake.name.lower()} - self._schemas.keys()
         found: set[str] = set()
         for schema, name in told.relations if told else ():
-            if (schema, name) == ANY_RELATION or schema in outside:
+            if (schema, name) == ANY_RELATION or schema in self._outside:
                 return None
             if "/" in name:
                 if self._of_files(name) != {reader}:
@@ -309,13 +309,12 @@ class ByName:
     def _reached(self, relations: Iterable[Identifier]) -> set[str] | None:
         """The nodes that relations are, or read as views on the branch; None if it may be any."""
         of_name = self._of_name
-        outside = _ELSEWHERE - {self._lake.name.lower()} - self._schemas.keys()
         seen: set[Identifier] = set()
         todo = set(relations)
         found: set[str] = set()
         while todo:
             schema, name = todo.pop()
-            if (schema, name) == ANY_RELATION or schema in outside:
+            if (schema, name) == ANY_RELATION or schema in self._outside:
                 return None
             if "/" in name and schema not in self._schemas:
                 found |= self._of_files(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
@@ -15,10 +15,6 @@ from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.names import is_publish_tag, publish_of_abort_tag
 from sparkwap.gate.net import GONE, MAIN, NEW, REPLACED, TAGS
 from sparkwap.publish.rollback import restore, with_helpers_of
-
-if TYPE_CHECKING:
-    pass
-
 
 _DEFINITION = ("current-schema-id", "default-spec-id", "default-sort-order-id", "location")
 

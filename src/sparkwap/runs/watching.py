@@ -110,7 +110,7 @@ class Watch:
 
     def put_back(
         self, identifier: Identifier, before: Pointer | None, own: Collection[int]
-    ) -> Pointer | None:
+    ) -> None:
         """Restore the former state of a table or view, apart from later changes of others.
 
         This is one compare and swap from the present state. Files of removed states stay.
@@ -120,15 +120,12 @@ class Watch:
             before: The row at the last check; None if it did not exist.
             own: The snapshots of the run on ``main``, which have to be removed.
 
-        Returns:
-            The row after the restoration.
-
         Raises:
             Differs: Others have written on top of the run's changes, or the former files are gone.
             CatalogError: Other writers were faster at each attempt.
         """
 
-        def stage() -> Staged[Pointer | None]:
+        def stage() -> Staged[None]:
             live = self._store.backend.get(identifier)
             if before is None:
                 return Staged(None, [PointerUpdate(live, None)] if live else [])
@@ -137,20 +134,20 @@ class Watch:
                 moved = next(
                     (r for r in self._look().values() if r.location == before.location), None
                 )
-                return Staged(before, [PointerUpdate(moved, before)])
+                return Staged(None, [PointerUpdate(moved, before)])
             if live.location == before.location:
-                return Staged(before)
+                return Staged(None)
             now, then = (
                 visible_state(live, self._store.load),
                 visible_state(before, self._store.load),
             )
             if (now.kind, now.identity) != (then.kind, then.identity):
                 self._require_there(before)
-                return Staged(before, [PointerUpdate(live, before)])
+                return Staged(None, [PointerUpdate(live, before)])
             document, former = self._store.load(live.location), self._store.load(before.location)
             change = put_back(identifier, document, former, own)
             swaps, files = self._store.grow([(live, change)])
-            return Staged(swaps[0].after, swaps, files)
+            return Staged(None, swaps, files)
 
         self._store.commit(stage, "rollback", table=".".join(identifier))
         # A REST catalog writes the metadata file itself.
@@ -162,7 +159,6 @@ class Watch:
             if row is None or one.location != row.location
         }
         self.accept(identifier, row)
-        return row
 
     def _look(self, wanted: Collection[Identifier] | None = None) -> dict[Identifier, Pointer]:
         rows = self._store.backend

@@ -21,12 +21,11 @@ from TCLIService.ttypes import TOperationState as ThriftState
 
 from dbt.adapters.sparkwap.connect import GuardedSession
 from dbt.adapters.sparkwap.sessions import (
-    LOST,
     PooledHandle,
     SessionPool,
     base_settings,
-    short_error,
 )
+from dbt.adapters.sparkwap.spark_errors import LOST, short_error
 from dbt.adapters.sparkwap.thrift import ThriftSession
 from sparkwap.core import retry
 from sparkwap.core.retry import Fate

@@ -5,7 +5,6 @@ from helpers.statements import Grammar
 
 from sparkwap.catalog.model import Identifier
 from sparkwap.core.errors import GateError
-from sparkwap.gate import guard
 from sparkwap.gate.guard import NameState, Phase, Scope, check
 from sparkwap.gate.session_changes import END_SESSION, session_changes, undo_statements
 from sparkwap.gate.statement_effects import classify, name_of, written_tables
@@ -29,7 +28,11 @@ def scope(phase: Phase = "run", *named: Name) -> Scope:
 
 
 def refusal(sql: str, phase: Phase = "run", *named: Name) -> str | None:
-    return guard.refusal(sql, scope(phase, *named))
+    try:
+        check(sql, scope(phase, *named))
+    except GateError as error:
+        return str(error)
+    return None
 
 
 GATED = Grammar("lake", "s", "Big", free="log")

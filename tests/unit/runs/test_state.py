@@ -29,7 +29,6 @@ def test_the_last_run_is_read_back(tmp_path: Path) -> None:
     assert last == LastRun("r1", "dev", "held")
     assert last is not None and last.open
     assert not LastRun("r1", "dev", "closed").open
-    assert not LastRun("r1", "dev", "open").left
 
 
 def test_a_record_that_cannot_be_read_counts_as_none(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from sparkwap.core.caller import Caller, this_caller
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.redaction import redact
 from sparkwap.core.text import some_of
-from sparkwap.gate.settings import GateSettings, from_environment, of_one_call
+from sparkwap.gate.settings import GateSettings, from_environment, of_one_call, settings_of
 from sparkwap.ledger import manifests
 from sparkwap.runs import main_history, replay_moment, time_travel
 from sparkwap.runs.state import RESULTS, LastRun, run_of
@@ -133,14 +133,9 @@ class DbtCommand:
     @cached_property
     def settings(self) -> GateSettings:
         """The gate's settings: the project's vars, overridden by those of the command line."""
-        variables = dict(self.config.vars.to_dict()) if hasattr(self.config, "vars") else {}
-        # A mapping contains the vars of the package of that name, except `wap_alerts`.
-        scoped = {
-            k: v for k, v in variables.items() if not isinstance(v, dict) or k == "wap_alerts"
-        }
-        own = variables.get(self.project_name, {})
+        variables = self.config.vars.to_dict() if hasattr(self.config, "vars") else {}
         given = {**from_environment(self.environment), **self.given_vars}
-        settings = GateSettings.from_vars({**scoped, **own, **given})
+        settings = settings_of({"name": self.project_name, "vars": variables}, given)
         if given.get(replay_moment.VARIABLE) and "wap_publish" not in given:
             # A replay must not publish an earlier state by default.
             settings = replace(settings, publish="never")

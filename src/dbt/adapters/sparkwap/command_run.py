@@ -13,7 +13,7 @@ from dbt import selected_resources
 from dbt.adapters.sparkwap import dbt_nodes, rebase
 from dbt.adapters.sparkwap.command import DbtCommand, as_dbt_error, tell
 from dbt.adapters.sparkwap.run_results import write_unfinished
-from dbt.adapters.sparkwap.sessions import base_settings, logger
+from dbt.adapters.sparkwap.sessions import BRANCH, RUN_ID, base_settings, logger
 from sparkwap.catalog import Identifier, TableState, lease
 from sparkwap.core import checkpoints, command_end, names, steplog
 from sparkwap.core.checkpoints import checkpoint
@@ -82,10 +82,9 @@ class CommandRun:
         run = self.current()
         branch = run.branch if run else self.read_branch()
         if branch:
-            settings["spark.wap.branch"] = branch
+            settings[BRANCH] = branch
         if run:
-            # SET cuts a key off at a hyphen, so use underscores.
-            settings["spark.sql.iceberg.snapshot-property.wap_run"] = run.run_id
+            settings[RUN_ID] = run.run_id
         return settings
 
     def read_branch(self) -> str | None:

@@ -27,6 +27,7 @@ from dbt.adapters.sparkwap.sessions import (
     logger,
     watch_nothing,
 )
+from dbt.adapters.sparkwap.spark_errors import server_message
 from dbt.adapters.sparkwap.thrift import ThriftSession, refusal, verified_transport
 from sparkwap import server
 from sparkwap.core.errors import SparkwapError
@@ -84,9 +85,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
             raise
         except Exception as error:
             logger.debug(f"Error while running:\n{sql}\n{error}")
-            reply = getattr(error.args[0], "status", None) if error.args else None
-            message = getattr(reply, "errorMessage", None) or str(error)
-            raise DbtDatabaseError(redact(message)) from error
+            raise DbtDatabaseError(redact(server_message(error) or str(error))) from error
 
     def cleanup_all(self) -> None:
         super().cleanup_all()

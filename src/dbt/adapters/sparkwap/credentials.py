@@ -103,7 +103,7 @@ class SparkWapCredentials(SparkCredentials):
                 "a lost connection may run twice. Use `dbt retry` instead."
             )
         # dbt-spark disables ANSI mode here. sparkwap keeps Spark's default, which is enabled.
-        self.server_side_parameters = {str(k): str(v) for k, v in parameters.items()}
+        self.server_side_parameters = _texts(parameters)
 
     def __repr__(self) -> str:
         # The fields contain passwords and keys, which a log of the profile must not show.
@@ -134,7 +134,7 @@ class SparkWapCredentials(SparkCredentials):
 
         given = [
             self.server_side_parameters,
-            {str(k): str(v) for k, v in self.spark_conf.items()},
+            _texts(self.spark_conf),
             load_raw_project(project_root).get("dispatch"),
         ]
         text = json.dumps(given, sort_keys=True, default=str)
@@ -159,7 +159,7 @@ class SparkWapCredentials(SparkCredentials):
             cores=self.cores,
             idle_minutes=self.idle_minutes,
             kafka=self.kafka,
-            spark_conf={str(k): str(v) for k, v in self.spark_conf.items()},
+            spark_conf=_texts(self.spark_conf),
             catalog_uri=self.catalog_uri,
         )
 
@@ -168,7 +168,12 @@ class SparkWapCredentials(SparkCredentials):
         own = (
             catalog_properties(self.server_config(project_root))
             if self.embedded
-            else {str(k): str(v) for k, v in self.catalog.items()}
+            else _texts(self.catalog)
         )
         # A store under load refuses requests; PyArrow alone would send each one three times.
         return {"s3.retry-strategy-impl": "sparkwap.catalog.private.S3Retries", **own}
+
+
+def _texts(given: Mapping[Any, Any]) -> dict[str, str]:
+    """Return settings of the profile as texts, which YAML may have read as numbers."""
+    return {str(key): str(value) for key, value in given.items()}

@@ -26,11 +26,29 @@ def calls(manifest: Any) -> dict[str, list[str]]:
 def tables(manifest: Any) -> set[tuple[str, str]]:
     """Return schema and name of all tables and views that a manifest's project builds."""
     nodes: Mapping[str, Any] = getattr(manifest, "nodes", {})
-    return {
-        (node.schema, node.alias)
-        for node in nodes.values()
-        if str(node.resource_type) in BUILT_TYPES and materialized(node) != "ephemeral"
-    }
+    return {(node.schema, node.alias) for node in nodes.values() if has_table(node)}
+
+
+def has_table(node: Any) -> bool:
+    """Return whether dbt builds a table or view of a node."""
+    return str(node.resource_type) in BUILT_TYPES and materialized(node) != "ephemeral"
+
+
+def table_of(node: Any) -> tuple[str, str]:
+    """Return schema and name of a node or source."""
+    return node.schema, getattr(node, "alias", None) or node.identifier
+
+
+def meta_of(entry: Any) -> dict[str, Any]:
+    """Return the ``meta`` of a node or column, from its config and from dbt's older place."""
+    config = getattr(entry, "config", None)
+    return {**(getattr(entry, "meta", None) or {}), **(getattr(config, "meta", None) or {})}
+
+
+def stored(manifest: Any) -> list[Any]:
+    """Return the nodes, tests and sources of a manifest that may have a table in the lake."""
+    found = (*manifest.nodes.values(), *getattr(manifest, "sources", {}).values())
+    return [one for one in found if str(one.resource_type) in (*BUILT_TYPES, "source", "test")]
 
 
 def maintenance_rules(manifest: Any) -> dict[tuple[str, str], Rules]:
@@ -42,15 +60,13 @@ def maintenance_rules(manifest: Any) -> dict[tuple[str, str], Rules]:
     from sparkwap.maintenance.rules import Rules
 
     found = {}
-    for node in (*manifest.nodes.values(), *getattr(manifest, "sources", {}).values()):
-        if str(node.resource_type) not in (*BUILT_TYPES, "source"):
-            continue
-        name = (node.schema, getattr(node, "alias", None) or node.identifier)
-        meta = {**(getattr(node, "meta", None) or {}), **(getattr(node.config, "meta", None) or {})}
-        given = meta.get("wap_maintain")
-        if str(node.resource_type) != "source":
+    for node in stored(manifest):
+        kind, name = str(node.resource_type), table_of(node)
+        given = meta_of(node).get("wap_maintain")
+        if kind in BUILT_TYPES:
             given = node.config.get("wap_maintain", given)
-        found[name] = Rules.of(given, ".".join(name))
+        if kind != "test":
+            found[name] = Rules.of(given, ".".join(name))
     return found
 
 

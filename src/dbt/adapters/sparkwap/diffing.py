@@ -6,16 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.sparkwap.alerting import project
-from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES
-from dbt.adapters.sparkwap.erasing import REACHED_TYPES
+from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES, stored, table_of
 from sparkwap.core.personal import Hidden
 from sparkwap.diff.differ import Differ
 from sparkwap.diff.operation import Diff, deliver
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.command import DbtCommand
-
-Identifier = tuple[str, str]
+    from sparkwap.catalog import Identifier
 
 
 def diff(command: DbtCommand, request: Diff) -> list[str]:
@@ -25,25 +23,16 @@ def diff(command: DbtCommand, request: Diff) -> list[str]:
         SparkwapError: Tables could not be compared.
     """
     manifest = command.dbt_manifest()
-    hidden = Hidden.of_project(project(command), tables(manifest), command.settings.diff_hide)
+    tables = {node.unique_id: table_of(node) for node in stored(manifest)}
+    hidden = Hidden.of_project(project(command), tables, command.settings.diff_hide)
     differ = Differ(
         command.lake,
-        lambda statement: command.connections.rows_of(statement),
+        command.connections.rows_of,
         keys=keys(manifest),
         hidden=hidden,
         sample=request.sample,
     )
     return deliver(differ.compare(request.branch, request.against, request.tables), request)
-
-
-def tables(manifest: Any) -> dict[str, Identifier]:
-    """Return the tables of all nodes and sources, by unique id."""
-    nodes = [*manifest.nodes.values(), *getattr(manifest, "sources", {}).values()]
-    return {
-        node.unique_id: (node.schema, getattr(node, "alias", None) or node.identifier)
-        for node in nodes
-        if str(node.resource_type) in REACHED_TYPES
-    }
 
 
 def keys(manifest: Any) -> dict[Identifier, tuple[str, ...]]:

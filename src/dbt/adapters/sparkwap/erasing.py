@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES
+from dbt.adapters.sparkwap.dbt_nodes import meta_of, stored, table_of
 from sparkwap.core.errors import ConfigError
 from sparkwap.erasure import Erasure, NodeColumns
 from sparkwap.runs.types import DAY_MS
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.command import DbtCommand
-
-REACHED_TYPES = BUILT_TYPES | {"source", "test"}
 
 
 def erasure(command: DbtCommand) -> Erasure:
@@ -38,7 +35,7 @@ def erasure(command: DbtCommand) -> Erasure:
         beside, of_server = [layout.sqlite], [layout.server]
     return Erasure(
         command.lake,
-        lambda statement: command.connections.rows_of(statement),
+        command.connections.rows_of,
         run_id=command.run_id,
         nodes=lambda: node_columns(command.dbt_manifest()),
         project=command.project_name,
@@ -52,21 +49,13 @@ def erasure(command: DbtCommand) -> Erasure:
 
 def node_columns(manifest: Any) -> list[NodeColumns]:
     """Return the nodes of a manifest with the marks of their columns."""
-    nodes = [*manifest.nodes.values(), *getattr(manifest, "sources", {}).values()]
     return [
         NodeColumns(
             node_id=node.unique_id,
-            identifier=(node.schema, getattr(node, "alias", None) or node.identifier),
+            identifier=table_of(node),
             resource_type=str(node.resource_type),
-            columns={name: column_meta(column) for name, column in node.columns.items()},
+            columns={name: meta_of(column) for name, column in node.columns.items()},
             parents=frozenset(getattr(getattr(node, "depends_on", None), "nodes", ())),
         )
-        for node in nodes
-        if str(node.resource_type) in REACHED_TYPES
+        for node in stored(manifest)
     ]
-
-
-def column_meta(column: Any) -> Mapping[str, Any]:
-    """Return a column's ``meta``, from its config and from dbt's older place beside it."""
-    config = getattr(column, "config", None)
-    return {**(getattr(column, "meta", None) or {}), **(getattr(config, "meta", None) or {})}

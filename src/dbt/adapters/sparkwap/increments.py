@@ -1,8 +1,7 @@
 """Finds what has changed in large tables since tests of them have passed.
 
-See `sparkwap.audits.incremental` for the rules. The data files that have the added rows become a
-private table, and those of the earlier state that have the lost rows; a shared statement reads them
-in place of the table.
+See `sparkwap.audits.incremental` for the rules. A shared statement reads the private tables of
+`changed_rows` in place of the table.
 """
 
 from __future__ import annotations
@@ -14,28 +13,22 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.sparkwap.__version__ import version
+from dbt.adapters.sparkwap.changed_rows import NOTHING, ChangedRows, ReadState, Unreadable
 from dbt.adapters.sparkwap.sessions import logger
 from sparkwap.audits.forms import Form, form_of
 from sparkwap.audits.incremental import (
     Answer,
     Passed,
     Question,
-    added_files,
     basis,
     is_due,
-    key_range,
     latest,
-    lost_files,
     passed,
 )
 from sparkwap.audits.shared_statement import Changed
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.content_equality import newest_with_same_rows
-from sparkwap.catalog.file_plan import DataFile
-from sparkwap.catalog.private_catalog import PrivateCatalog
-from sparkwap.catalog.snapshot_files import Part, Snapshot, common_manifests
+from sparkwap.catalog.snapshot_files import Part
 from sparkwap.catalog.sparksql import current_schema
-from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import folded
 from sparkwap.core.sqllex import tokens
 from sparkwap.core.sqltext import quote
@@ -49,23 +42,6 @@ WORTH_ROWS = 1_000_000
 """The rows of a table from which on its files are compared; smaller ones are read faster."""
 _REMEMBERED = 4
 """The multiple of the days between audits of all rows for which results are looked up."""
-
-
-@dataclass(frozen=True)
-class _State:
-    """A table that a test reads.
-
-    Attributes:
-        name: Its schema and name.
-        location: Its metadata file.
-        document: The metadata.
-        head: The snapshot that the session reads.
-    """
-
-    name: str
-    location: str
-    document: md.Document
-    head: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +121,7 @@ class IncrementFinder:
             return  # others may have made functions and variables in this session
         days, audits = run.settings.whole_audit_days, run.settings.whole_audit_every
         rows = self._results(now, days)
-        parts = _Parts(self._command, found)
+        parts = ChangedRows(self._command, found.parts)
         for at, form in asked.items():
             one = questions[at]
             states = self._states(run, form, one)
@@ -203,7 +179,7 @@ class IncrementFinder:
         places = [known.get(name) for name in form.tables]
         return [one for one in places if one is not None] if None not in places else None
 
-    def _states(self, run: Run, form: Form, one: Question) -> list[_State] | None:
+    def _states(self, run: Run, form: Form, one: Question) -> list[ReadState] | None:
         """Return the states of the tables that a form names; None if one has no rows yet."""
         states = []
         for name, location in self._places(form, one) or ():
@@ -211,11 +187,11 @@ class IncrementFinder:
             head = self._head(run, document)
             if head is None:
                 return None
-            states.append(_State(name, location, document, head))
+            states.append(ReadState(name, location, document, head))
         return states
 
     def _changed(
-        self, form: Form, states: Sequence[_State], base: Passed, parts: _Parts
+        self, form: Form, states: Sequence[ReadState], base: Passed, parts: ChangedRows
     ) -> Changed | None:
         """Return what has changed since a result; None if all rows have to be read."""
         if not self._usable:
@@ -227,10 +203,10 @@ class IncrementFinder:
                 # A parent that is built as a whole may be small beside the table.
                 lost = parts.lost(parent, base.parent, beside=table)
             else:
-                lost = parts.lost(table, base.snapshot) if form.by_loss else _NOTHING
+                lost = parts.lost(table, base.snapshot) if form.by_loss else NOTHING
             if added is None or lost is None:
                 return None
-        except _Unusable as error:
+        except Unreadable as error:
             self.give_up(error.cause)
             return None
         except Exception as error:
@@ -287,129 +263,7 @@ class IncrementFinder:
         return [*settings, (version, str(ansi), *map(str, facts))]
 
 
-class _Unusable(Exception):
-    """The session cannot read private tables."""
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """A private table of some files of a state; nothing if it has no name."""
-
-    name: str | None = None
-    part: Part | None = None
-
-    def range_of(self, key: str, document: md.Document) -> tuple[int, int] | None:
-        return key_range(key, document, self.part.bounds) if self.part else None
-
-
-_NOTHING = _Rows()
-
-
-class _Parts:
-    """Makes the private tables of a batch, each once.
-
-    Args:
-        command: The command.
-        found: Takes their files.
-    """
-
-    def __init__(self, command: DbtCommand, found: Increments) -> None:
-        self._command = command
-        self._found = found
-        connections, name = command.connections, command.credentials.catalog_name
-        self._private = PrivateCatalog(connections.rows_of, name)
-        self._histories: dict[str, list[md.Document]] = {}
-        self._same: dict[str, dict[int, int]] = {}
-        self._snapshots: dict[tuple[str, int], Snapshot] = {}
-        self._made: dict[tuple[str, int, str | None], _Rows | None] = {}
-
-    def history(self, state: _State) -> list[md.Document]:
-        """Return the snapshot of a state and those that it grew from, newest first."""
-        if state.location not in self._histories:
-            found = list(md.ancestors(state.document, state.head))
-            self._histories[state.location] = found
-        return self._histories[state.location]
-
-    def forwarded(self, result: Passed, states: Sequence[_State]) -> Passed:
-        """Return a result as one of the newest snapshots with the rows that it has read.
-
-        So a compaction, which replaces files and changes no row, leaves nothing to audit.
-        """
-        table, parent = states[0], states[-1]
-        return replace(
-            result,
-            snapshot=self._same_rows(table).get(result.snapshot, result.snapshot),
-            parent=result.parent and self._same_rows(parent).get(result.parent, result.parent),
-        )
-
-    def _same_rows(self, state: _State) -> dict[int, int]:
-        if state.location not in self._same:
-            self._same[state.location] = newest_with_same_rows(state.document, state.head)
-        return self._same[state.location]
-
-    def added(self, state: _State, base: int) -> _Rows | None:
-        """Return the rows that were added since a snapshot; None if they are not known."""
-        key = (state.location, base, None)
-        if key not in self._made:
-            old, new = self._snapshot(state, base), self._snapshot(state, state.head)
-            common = common_manifests(old, new)
-            files = added_files(old.files(common), new.files(common))
-            self._made[key] = self._table(new, files, common, new)
-        return self._made[key]
-
-    def lost(self, state: _State, base: int | None, beside: _State | None = None) -> _Rows | None:
-        """Return the rows that are gone since a snapshot; None if they are not known.
-
-        Args:
-            state: The table.
-            base: The snapshot.
-            beside: A table whose rows need not be read then.
-        """
-        if base == state.head:
-            return _NOTHING
-        if base is None:
-            return None
-        key = (state.location, base, beside.location if beside else "")
-        if key not in self._made:
-            old, new = self._snapshot(state, base), self._snapshot(state, state.head)
-            files = lost_files(old.files(), new.files())
-            other = [self._snapshot(beside, beside.head)] if beside else []
-            self._made[key] = self._table(old, files, set(), old, *other)
-        return self._made[key]
-
-    def _table(
-        self, of: Snapshot, files: Sequence[DataFile] | None, without: set[str], *whole: Snapshot
-    ) -> _Rows | None:
-        """Return these files of a snapshot as a table; None if all of `whole` are read as soon."""
-        most = max(one.count("total-records") or 0 for one in whole) / 2
-        if files is None or sum(file.rows for file in files) > most:
-            return None
-        if not files:
-            return _NOTHING
-        part = of.part({file.path for file in files}, without)
-        self._found.parts.append(part)
-        self._command.connections.end_session_later()
-        try:
-            return _Rows(self._private.register(part.location), part)
-        except Exception as error:
-            # A server without SQLite's driver; the next tables would fail as this one.
-            raise _Unusable(error) from error
-
-    def _snapshot(self, state: _State, of: int) -> Snapshot:
-        key = (state.location, of)
-        if key not in self._snapshots:
-            entry = md.snapshot(state.document, of)
-            if entry is None:
-                raise CatalogError(f"{state.name} has no snapshot {of}")
-            self._snapshots[key] = Snapshot(self._command.lake.store, state.document, entry)
-        return self._snapshots[key]
-
-
-def _listed(states: Sequence[_State], snapshots: Sequence[int | None] | None = None) -> str:
+def _listed(states: Sequence[ReadState], snapshots: Sequence[int | None] | None = None) -> str:
     """Return states as text, or other snapshots of their tables."""
     numbers = snapshots or [state.head for state in states]
     named = zip(states, numbers, strict=False)

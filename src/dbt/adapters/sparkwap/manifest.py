@@ -12,6 +12,7 @@ from dbt.adapters.sparkwap.dbt_nodes import (
     BUILT_TYPES,
     batches_of,
     depends_on,
+    has_table,
     materialized,
     query_of,
     severity_of,
@@ -23,6 +24,7 @@ from dbt.adapters.sparkwap.dbt_nodes import (
 from dbt.adapters.sparkwap.run_results import PASSED, one_line
 from dbt.adapters.sparkwap.variables import Inputs
 from sparkwap.core.names import folded
+from sparkwap.core.text import some_of
 from sparkwap.runs.time_travel import Outside
 
 if TYPE_CHECKING:
@@ -39,7 +41,6 @@ DROPPED = (
 )
 """An error here, because dbt only warns, and a test with a misspelled ref would never run."""
 _OWNERS = frozenset({"models", "seeds", "snapshots"})
-_NAMED = 3
 
 
 class ProjectManifest:
@@ -71,9 +72,7 @@ class ProjectManifest:
         self._disabled_nodes = [node for nodes in disabled.values() for node in nodes]
         self._disabled = {node.name for node in self._disabled_nodes}
         self._built = {
-            (node.schema, node.alias): key
-            for key, node in self._nodes.items()
-            if str(node.resource_type) in BUILT_TYPES and materialized(node) != "ephemeral"
+            (node.schema, node.alias): key for key, node in self._nodes.items() if has_table(node)
         }
         self._reads = cache(self._reads_of)
         self._inlined_reads = cache(partial(self._reads_of, through=frozenset({"ephemeral"})))
@@ -162,8 +161,7 @@ class ProjectManifest:
                 batches=batches_of(result),
             )
             for result in results
-            if str(result.node.resource_type) in BUILT_TYPES
-            and result.node.config.materialized != "ephemeral"
+            if has_table(result.node)
         ]
 
     def known(self) -> frozenset[str]:
@@ -310,11 +308,10 @@ class ProjectManifest:
         names = sorted(node.name for node in lost if str(node.resource_type) == "test")
         if not names:
             return None
-        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         tests, count = ("test", "counts") if len(names) == 1 else ("tests", "count")
         return (
             f"notice     {len(names):,} {tests} of disabled or missing models {count} against no "
-            f"table: {', '.join(names[:_NAMED])}{more}"
+            f"table: {some_of(names)}"
         )
 
     def _is_dropped(self, node: Any) -> bool:

@@ -82,8 +82,6 @@ class Placement:
             properties=layout.get("properties"),
             format_version=layout.get("format_version"),
             comment=layout.get("comment"),
-            location=None,
-            ordered=True,
         )
         at_once = in_place(layout.get("given"))
         on_clone = layout.get("on_clone")

@@ -14,7 +14,8 @@ from typing import Any
 
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
-from dbt.adapters.sparkwap.sessions import base_settings, short_error
+from dbt.adapters.sparkwap.sessions import BRANCH, OVERWRITE_MODE, RUN_ID, base_settings
+from dbt.adapters.sparkwap.spark_errors import server_message, short_error
 from sparkwap.catalog import LedgerRows
 from sparkwap.catalog.backend import sequential
 from sparkwap.catalog.pointers import CannotShare
@@ -23,10 +24,6 @@ from sparkwap.core.names import LEDGER_SCHEMA, side_schema
 from sparkwap.gate.doctor import Atomicity, LakeFacts
 from sparkwap.gate.isolation_check import DAYS, IsolationCheck, problem, refusal
 from sparkwap.publish.lake import Lake
-
-OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
-RUN_ID = "spark.sql.iceberg.snapshot-property.wap_run"
-BRANCH = "spark.wap.branch"
 
 
 def require_safe(
@@ -94,7 +91,8 @@ def run_probe(
 def look(profile: Any, project_dir: Path) -> LakeFacts:
     """Collect the facts about the server and the catalog of a profile (dbt's object)."""
     creds: SparkWapCredentials = profile.credentials
-    connections = _connections(profile, project_dir)
+    connections = SparkWapConnectionManager(profile, get_context("spawn"))
+    connections.project_root = str(project_dir)
     facts = LakeFacts(
         embedded=creds.embedded,
         dbt=version("dbt-core"),
@@ -258,12 +256,6 @@ def _look_at_connect(
         return replace(facts, connect_error=_words(error))
 
 
-def _connections(profile: Any, project_dir: Path) -> SparkWapConnectionManager:
-    connections = SparkWapConnectionManager(profile, get_context("spawn"))
-    connections.project_root = str(project_dir)
-    return connections
-
-
 def _server(creds: SparkWapCredentials) -> str:
     return f"the lake {creds.lake}" if creds.embedded else f"the server {creds.host}:{creds.port}"
 
@@ -299,8 +291,7 @@ def _rows(session: Any, sql: str) -> list[Any]:
 
 
 def _words(error: BaseException) -> str:
-    reply = getattr(error.args[0], "status", None) if error.args else None
     # The text of dbt's own errors begins with a line for their kind.
-    message = getattr(reply, "errorMessage", None) or getattr(error, "msg", None) or error
+    message = server_message(error) or getattr(error, "msg", None) or error
     message = short_error(str(message)).strip()
     return (message.splitlines() or [type(error).__name__])[0].rstrip(".")

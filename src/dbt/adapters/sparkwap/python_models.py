@@ -18,7 +18,7 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.placement import Placement
 from dbt.adapters.sparkwap.relation import is_as_of
-from dbt.adapters.sparkwap.sessions import short_error
+from dbt.adapters.sparkwap.spark_errors import short_error
 from dbt.adapters.sparkwap.statements import StatementGuard
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.node import Node, building
@@ -65,14 +65,14 @@ class PythonModels:
 
     def _node(self, model: Mapping[str, Any]) -> Node:
         """Return the context of a Python model; see :mod:`sparkwap.core.node`."""
-        run, node_id = self._runs.current(), str(model["unique_id"])
+        node_id = str(model["unique_id"])
         return Node(
             node_id=node_id,
             meta=model["config"].get("meta") or {},
             parents=tuple((model.get("depends_on") or {}).get("nodes") or ()),
             run_id=self._command.run_id,
             meta_of=self._command.manifest.meta,
-            tell=lambda notice: run.notes.add_notice(node_id, notice) if run else None,
+            tell=partial(self._placement.tell, node_id),
             published=lambda: self._placement.published_name((model["schema"], model["alias"])),
             replay=self._command.as_of is not None,
             settings=self._command.environment,
@@ -105,7 +105,9 @@ def model_frame(
         "__file__": path,
         "spark": spark,
     }
-    with _located(path), _importable(project_root), _active(spark):
+    if project_root not in sys.path:
+        sys.path.append(project_root)
+    with _located(path), _active(spark):
         exec(compile(code, path, "exec"), module)
         dbt = module["dbtObj"](lambda name: _table(spark, name))
         if "model" not in module:
@@ -156,15 +158,6 @@ def _as_frame(spark: SparkSession, result: Any, path: str) -> DataFrame:
     if kind.startswith(("pandas.", "pyarrow.")) and kind.endswith((".DataFrame", ".Table")):
         return spark.createDataFrame(result)
     raise DbtRuntimeError(f"{path}: model() returned {kind}; expected {ACCEPTED}.")
-
-
-@contextmanager
-def _importable(folder: str) -> Iterator[None]:
-    """Let a model import modules of the project."""
-    added = folder not in sys.path
-    if added:
-        sys.path.append(folder)
-    yield
 
 
 @contextmanager

@@ -8,7 +8,6 @@ model borrows a Spark Connect session instead, because its frames belong to that
 from __future__ import annotations
 
 import random
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from dbt.adapters.spark.connections import (
 )
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 
+from dbt.adapters.sparkwap.spark_errors import CANCELLED, LOST, short_error
 from sparkwap.core import checkpoints, retry
 from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.redaction import redact
@@ -50,10 +50,15 @@ CONF_PREFIX = "set:hiveconf:"
 # dbt-spark annotates them as types of Any.
 _LOST_BY = cast("tuple[type[Exception], ...]", CONNECTION_LOST_EXCEPTIONS)
 
+BRANCH = "spark.wap.branch"
+# SET cuts a key off at a hyphen, so the property has an underscore.
+RUN_ID = "spark.sql.iceberg.snapshot-property.wap_run"
+OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
+
 _FIXED = {
     # A full overwrite must not keep old partitions, as it does in the dynamic mode that the server
     # or the profile may have set.
-    "spark.sql.sources.partitionOverwriteMode": "static",
+    OVERWRITE_MODE: "static",
     # Spark replaces `${...}` anywhere in a statement, also within names and literals, by a setting
     # or an environment variable, or by nothing if there is none. dbt has Jinja for that.
     "spark.sql.variable.substitute": "false",
@@ -75,30 +80,6 @@ def base_settings(catalog: str, own: Mapping[str, str]) -> dict[str, str]:
         # each session can disable it.
         f"spark.sql.catalog.{catalog}.cache-enabled": "false",
     }
-
-
-# The server wraps each error and repeats its class.
-_WRAPPING = re.compile(
-    r"org\.apache\.hive\.service\.cli\.HiveSQLException: (?:Error running query: )?"
-    r"(?:\[[\w.]+\] [\w.$]+:\s+(?=\[))?"
-)
-_STACK_TRACE = re.compile(r"\n\s*at [\w.$]+\(|\n\tat |\n\nJVM stacktrace:")
-
-LOST = (
-    "The connection to Spark was lost in the middle of a statement. It is not known whether the "
-    "statement took effect, so it is not sent again. The run writes to its audit branch; if main "
-    "has moved nevertheless, the summary at the end of the run reports it. See `sparkwap server "
-    "status` and `sparkwap server logs`, then run `dbt retry`."
-)
-
-CANCELLED = "Cancelled, because the command was interrupted."
-
-
-def short_error(message: str) -> str:
-    """Return a Spark error without the server's wrapping and the Java stack trace."""
-    if "StatusCode.UNAVAILABLE" in message:  # gRPC's error when Spark Connect is gone
-        return LOST
-    return redact(_WRAPPING.sub("", _STACK_TRACE.split(message, maxsplit=1)[0]).strip())
 
 
 class ConnectCursor:
@@ -374,10 +355,7 @@ class SessionPool:
             with self._lock:
                 self._idle.append(wrapper)
             return
-        try:
-            wrapper.close()
-        except Exception as error:
-            logger.debug(f"broken session not closed: {error}")
+        _close(wrapper.close)
 
     def borrow_connect(self) -> GuardedSession:
         with self._lock:
@@ -389,7 +367,7 @@ class SessionPool:
             with self._lock:
                 self._idle_connect.append(session)
         else:
-            _stop(session)
+            _close(session.stop)
 
     def close(self) -> None:
         """Close all idle sessions on the server."""
@@ -398,17 +376,13 @@ class SessionPool:
             connect, self._idle_connect = self._idle_connect, []
             # Later sessions belong to no run or to the next one, so read the settings again.
             self.__dict__.pop("settings", None)
-        for session in idle:
-            try:
-                session.close()
-            except Exception as error:
-                logger.debug(f"session not closed: {error}")
-        for spark in connect:
-            _stop(spark)
+        for end in (*(one.close for one in idle), *(one.stop for one in connect)):
+            _close(end)
 
 
-def _stop(session: GuardedSession) -> None:
+def _close(end: Callable[[], object]) -> None:
+    """End a session on the server, which may be gone."""
     try:
-        session.stop()
+        end()
     except Exception as error:
-        logger.debug(f"Connect session not closed: {error}")
+        logger.debug(f"session not closed: {error}")

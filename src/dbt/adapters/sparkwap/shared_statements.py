@@ -1,9 +1,9 @@
 """Answers the tests that are due together by one statement, see `sparkwap.audits.shared_statement`.
 
-The first test of a batch sends the statement. dbt compiles a test only when it begins, so the SQL
-of the other tests is predicted by calling their macros. A test takes its answer only if its
-compiled SQL is exactly the predicted one, and if all tables that it reads are as they were when the
-statement was sent. In every other case, and if its query has a row or fails, the test runs alone.
+The first test of a batch sends the statement, with the predicted queries of the other tests. A test
+takes its answer only if its compiled SQL is exactly the predicted one, and if all tables that it
+reads are as they were when the statement was sent. In every other case, and if its query has a row
+or fails, the test runs alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,12 +20,10 @@ from typing import TYPE_CHECKING, Any
 from dbt.adapters.base.meta import available
 from dbt.flags import get_flags
 from dbt_common.clients.agate_helper import table_from_rows
-from dbt_common.clients.jinja import get_template, render_template
 from dbt_common.exceptions import DbtRuntimeError
-from dbt_common.utils.dict import deep_map_render
 
 from dbt.adapters.sparkwap.command_run import CommandRun
-from dbt.adapters.sparkwap.relation import SparkWapRelation
+from dbt.adapters.sparkwap.predicted_queries import PredictedQueries
 from dbt.adapters.sparkwap.reuse import Reuse
 from dbt.adapters.sparkwap.sessions import logger
 from dbt.adapters.sparkwap.statements import StatementGuard
@@ -65,8 +62,6 @@ _BEFORE = re.compile(
 )
 _AFTER = re.compile(r"\s*\) dbt_internal_test\s*")
 """dbt's own statement of a test around its query, with thresholds that no rows do not reach."""
-_CALL = re.compile(r"\s*(?:env_var|ref|var|source|doc)\s*\(.+\)\s*$")
-"""An argument of a test that dbt takes for Jinja, although it has no braces."""
 
 
 @dataclass(frozen=True)
@@ -78,24 +73,6 @@ class _Member(Question):
     """
 
     proven: Future[Answer | None] = field(default_factory=Future)
-
-
-class _CopiedVar:
-    """dbt's `var`; a macro may change the list or mapping that it returns."""
-
-    def __init__(self, given: Any) -> None:
-        self._given = given
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return deepcopy(self._given(*arguments, **named))
-
-    def has_var(self, name: str) -> bool:
-        """Return whether the project or the command line sets a variable."""
-        return bool(self._given.has_var(name))
-
-
-def _refuse(*arguments: Any, **named: Any) -> None:
-    raise DbtRuntimeError("A macro has an effect besides its text.")
 
 
 class SharedStatements:
@@ -116,8 +93,7 @@ class SharedStatements:
         self._answer = threading.local()
         self._waiting: dict[str, _Member] = {}
         self._begun: set[str] = set()
-        self._contexts: dict[str, dict[str, Any]] = {}
-        self._templates: dict[tuple[str, bool], Any] = {}
+        self._queries = PredictedQueries(runs.command, statements)
 
     @cached_property
     def _increments(self) -> IncrementFinder:
@@ -238,7 +214,7 @@ class SharedStatements:
         for node in due:
             if len(found) == MOST_TESTS:
                 break
-            predicted = self._predicted(node) if self._may_share(node) else None
+            predicted = self._queries.of(node) if self._may_share(node) else None
             reads = self._reads(run, node, predicted, existing) if predicted else None
             if predicted is None or reads is None:
                 # It is not tried again by each batch to come.
@@ -340,68 +316,6 @@ class SharedStatements:
             )
 
         return relations_in
-
-    def _predicted(self, node: Any) -> str | None:
-        """Return the SQL that dbt will compile for a generic test; None if it is not known."""
-        from dbt.clients.jinja import GENERIC_TEST_KWARGS_NAME
-
-        # The macros look into this very context, not into a copy. What they could change is one,
-        # because dbt compiles the test later.
-        context = self._context(node.package_name)
-        context["config"] = deepcopy(node.config)
-        context["ref"] = lambda *names, **more: self._relation(node, names[-1], "nodes")
-        context["source"] = lambda *names: self._relation(node, names[-1], "sources")
-        call = node.raw_code.partition("}}")[0] + "}}"
-        if GENERIC_TEST_KWARGS_NAME not in call:
-            return None
-        try:
-            with self._statements.none_sent():
-                context[GENERIC_TEST_KWARGS_NAME] = deep_map_render(
-                    lambda value, path: self._argument(context, value, path),
-                    node.test_metadata.kwargs,
-                )
-                return str(self._rendered(context, call)).strip()
-        except Exception as error:
-            logger.debug(f"the query of {node.unique_id} is not predicted: {error}")
-            return None
-
-    def _argument(self, context: dict[str, Any], value: Any, path: tuple[str | int, ...]) -> Any:
-        """Return an argument of a test as dbt's ``add_rendered_test_kwargs`` renders it."""
-        if not isinstance(value, str) or path == ("column_name",):
-            return value
-        if _CALL.match(value):
-            value = f"{{{{ {value} }}}}"
-        return self._rendered(context, value, native=True)
-
-    def _rendered(self, context: dict[str, Any], text: str, *, native: bool = False) -> Any:
-        """Return a rendered text; the tests of a table have most texts in common."""
-        key = (text, native)
-        if key not in self._templates:
-            self._templates[key] = get_template(text, {}, native=native)
-        return render_template(self._templates[key], context)
-
-    def _context(self, package: str) -> dict[str, Any]:
-        from dbt.context.providers import generate_runtime_macro_context
-
-        if package not in self._contexts:
-            manifest = self._command.dbt_manifest()
-            # A copy: dbt notes in it which macros the context calls, as if they were its code.
-            macro = deepcopy(manifest.macros["macro.dbt_sparkwap.wap_now"])
-            context = generate_runtime_macro_context(macro, self._command.config, manifest, package)
-            context["var"] = _CopiedVar(context["var"])
-            # A message would come twice.
-            context |= dict.fromkeys(("log", "print", "write"), _refuse)
-            context["exceptions"] = {**context["exceptions"], "warn": _refuse}
-            self._contexts[package] = context
-        return self._contexts[package]
-
-    def _relation(self, test: Any, name: str, of: str) -> Any:
-        """Return the relation of the parent with this name."""
-        nodes = getattr(self._command.dbt_manifest(), of)
-        (parent,) = (
-            nodes[key] for key in test.depends_on.nodes if key in nodes and nodes[key].name == name
-        )
-        return SparkWapRelation.create_from(self._command.config, parent)
 
     # -- the statement ---------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from sparkwap.core.retry import Fate
 from sparkwap.gate import connect_guard, guard
 from sparkwap.gate.settings import table_names
 from sparkwap.gate.statement_effects import classify, dropped_objects, written_tables
+from sparkwap.gate.statement_reader import Name
 
 
 class AtWork(threading.local):
@@ -77,9 +78,7 @@ class StatementGuard:
         self.require_allowed(sql)
         if run is not None and run.settings.reuse:
             for target in classify(sql).targets:
-                identifier = guard.identifier_of(
-                    target.name, self._command.credentials.catalog_name
-                )
+                identifier = self._identifier(target.name)
                 if identifier is not None:
                     run.trail.written.add(names.folded(identifier))
 
@@ -136,6 +135,10 @@ class StatementGuard:
         if sent is not None:
             self._sent(sent)
 
+    def _identifier(self, name: Name) -> Identifier | None:
+        """Return the table of the lake that a name in a statement refers to; None for others."""
+        return guard.identifier_of(name, self._command.credentials.catalog_name)
+
     def _name_state(self, identifier: Identifier) -> guard.NameState:
         """Return what a name in a statement refers to now."""
         schema, name = identifier
@@ -182,7 +185,7 @@ class StatementGuard:
         if not tables:
             return lambda: "no table"
         run = self._runs.active
-        identifier = guard.identifier_of(tables[0], self._command.credentials.catalog_name)
+        identifier = self._identifier(tables[0])
         if run is None or identifier is None or len(tables) > 1:
             return lambda: "unknown"
         with as_dbt_error():
@@ -203,7 +206,7 @@ class StatementGuard:
             return
         if "drop" in sql.lower():
             for name in dropped_objects(sql):
-                identifier = guard.identifier_of(name, self._command.credentials.catalog_name)
+                identifier = self._identifier(name)
                 if identifier is not None:
                     run.candidates.dropped(identifier)
         if run.main is not None:

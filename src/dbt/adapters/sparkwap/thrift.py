@@ -13,7 +13,8 @@ from TCLIService import ttypes
 from thrift.transport.TSSLSocket import TSSLSocket
 from thrift.transport.TTransport import TBufferedTransport
 
-from dbt.adapters.sparkwap.sessions import CANCELLED, logger, short_error
+from dbt.adapters.sparkwap.sessions import logger
+from dbt.adapters.sparkwap.spark_errors import CANCELLED, short_error
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.credentials import SparkWapCredentials

@@ -12,6 +12,7 @@ from sparkwap.core import next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.caller import this_actor
 from sparkwap.core.errors import ConfigError
+from sparkwap.core.text import counted
 from sparkwap.gate.thresholds import accepting
 from sparkwap.runs.operations.context import Context, Operation
 
@@ -61,7 +62,7 @@ class Accept(Operation):
             },
         }
         gate.lake.ledger.append(LedgerRows("acceptances", [accepted]))
-        rows = f"{row['failures']:,} failing row{'s' if row['failures'] != 1 else ''}"
+        rows = counted(row["failures"], "failing row")
         where = f"on any branch until {self.until}" if self.until else f"on {one.branch}"
         yield (
             f"Accepted by {who}: up to {rows} of test {row['test_name']}, {where}. Readers of "

@@ -19,6 +19,7 @@ from sparkwap.core import names, next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.errors import ConfigError
+from sparkwap.core.text import counted
 from sparkwap.ledger import rollback_plan
 from sparkwap.ledger.records import candidate_columns, token_of
 from sparkwap.runs.later_snapshots import LaterSnapshot, later_snapshots
@@ -191,7 +192,7 @@ def _format_rows(lake: Lake, identifier: Identifier) -> str:
     if state.main is None:
         return "no rows yet"
     rows = exact_rows(lake.snapshot_summary(identifier, state.main))
-    count = "its rows" if rows is None else f"{rows:,} row{'s' if rows != 1 else ''}"
+    count = "its rows" if rows is None else counted(rows, "row")
     changed = lake.last_change(identifier)
     return f"{count} of {changed:%Y-%m-%d %H:%M:%S} UTC" if changed else count
 

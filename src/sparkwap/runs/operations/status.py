@@ -56,7 +56,13 @@ class Status(Operation):
             lease.branch: (lease, leasing.alive(lease, now))
             for lease in sorted(all_leases, key=lambda lease: leasing.alive(lease, now))
         }
-        branches = [_branch(gate, one, leases.get(one.branch, (None, False))[1]) for one in found]
+        # Newest first: the last run of each branch comes last.
+        runs = reversed(gate.lake.ledger.runs(self.branch) if found else [])
+        last = {row["branch"]: row for row in runs}
+        branches = [
+            _branch(gate, one, leases.get(one.branch, (None, False))[1], last.get(one.branch, {}))
+            for one in found
+        ]
         interrupted = tuple(row["run_id"] for row in half_way)
         result = LakeStatus(tuple(branches), interrupted, unreadable)
         gate.found.append(CommandEnd(result=result))
@@ -88,9 +94,10 @@ class Status(Operation):
         yield from _next_commands(one)
 
 
-def _branch(gate: Context, one: OpenBranch, lives: bool) -> OpenBranchStatus:
+def _branch(
+    gate: Context, one: OpenBranch, lives: bool, last: Mapping[str, Any]
+) -> OpenBranchStatus:
     nodes = gate.lake.ledger.branch_history(one.branch).nodes
-    last = next(iter(gate.lake.ledger.runs(one.branch, limit=1)), {})
     rows = {(row["schema"], row["name"]): row for row in nodes}
     created = [_when(table.created_ms) for table in one.tables]
     tables = [_open_table(table, rows.get(table.identifier)) for table in one.tables]
