@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 
 from sparkwap.catalog.file_plan import DataFile, DeleteFile, StateFiles
 from sparkwap.core.errors import ConfigError
-from sparkwap.maintenance.choice import (
-    Compaction,
-    Fact,
-    choose,
-    compaction,
-    options,
-    readings,
-    target_size,
-)
+from sparkwap.maintenance.choice import Fact, choose, readings
+from sparkwap.maintenance.file_choice import Compaction, compaction, options, target_size
 from sparkwap.maintenance.rules import MB, Rules
 
 TARGET = 16 * MB
