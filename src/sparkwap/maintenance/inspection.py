@@ -25,7 +25,7 @@ from sparkwap.maintenance.file_choice import compaction, target_size
 from sparkwap.maintenance.history import Outdated, outdated
 from sparkwap.maintenance.maintenance_report import TableReport
 from sparkwap.maintenance.metadata_files import compression, needed, superseded
-from sparkwap.maintenance.rules import Rules
+from sparkwap.maintenance.rules import Rules, keeps_files
 from sparkwap.maintenance.table_use import (
     DAY_MS,
     TableUse,
@@ -106,12 +106,12 @@ class TableInspector:
         if row.identifier[0] != LEDGER_SCHEMA and not known:
             return False
         try:
-            properties = md.properties_of(self._lake.store.load(row.location))
+            document = self._lake.store.load(row.location)
         except CatalogError:
             return False
-        if properties.get(md.GC_ENABLED, "true").lower() == "false":
+        if keeps_files(document):
             return False
-        gated = properties.get(md.WAP_ENABLED, "").lower() == "true"
+        gated = md.properties_of(document).get(md.WAP_ENABLED, "").lower() == "true"
         return gated or row.identifier[0] == LEDGER_SCHEMA
 
     def inspect(

@@ -15,6 +15,7 @@ from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.core.names import is_diff_folder, run_of_folder
 from sparkwap.ledger.records import group_publishes
+from sparkwap.maintenance.rules import keeps_files
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
@@ -135,7 +136,7 @@ def known_folders(
         if is_clone(document):
             continue
         present[folder] = plain(row.location)
-        if md.properties_of(document).get(md.GC_ENABLED, "true").lower() == "false":
+        if keeps_files(document):
             keep_out.add(folder)
     named = {str(row[column]) for row in publishes for column in _FILES if row.get(column)}
     replacing = [row for row in publishes if row["how"] in _REPLACING]

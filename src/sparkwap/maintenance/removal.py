@@ -17,6 +17,7 @@ from sparkwap.catalog.pointers import Pointer, PointerUpdate, changed_names, dro
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import GateError
 from sparkwap.core.names import base_tag
+from sparkwap.maintenance.rules import keeps_files
 from sparkwap.maintenance.survey import Alive
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def unreferenced(document: md.Document, dropped: Collection[str], before_ms: int
         The ids of the snapshots; none of a table with ``gc.enabled=false``, and none that another
         tool has written, because it may have staged them without a branch.
     """
-    if md.properties_of(document).get(md.GC_ENABLED, "true").lower() == "false":
+    if keeps_files(document):
         return set()
     snapshots = {int(entry["snapshot-id"]): entry for entry in document.get("snapshots") or ()}
     reached: set[int] = set()
