@@ -175,15 +175,12 @@ def _seconds(value: float) -> str:
     return f"{value:.1f} s" if value < 10 else f"{value:,.0f} s"
 
 
-def readings(
-    per_day: float, replaced_after_days: float | None, horizon: float = HORIZON_DAYS
-) -> float:
-    """Return the expected readings of a table's files.
+def readings(per_day: float, replaced_after_days: float | None) -> float:
+    """Return the expected readings of a table's files within the horizon.
 
     Args:
         per_day: Readings in a day.
         replaced_after_days: Days after which a whole overwrite replaces all files; None for never.
-        horizon: The most days to count.
     """
-    days = horizon if replaced_after_days is None else min(horizon, replaced_after_days)
-    return per_day * days
+    after = HORIZON_DAYS if replaced_after_days is None else replaced_after_days
+    return per_day * min(HORIZON_DAYS, after)

@@ -124,8 +124,6 @@ def compaction(
             more; their files are merged whatever their sizes.
         everything: Merge all small files, whatever their sizes.
     """
-    if not rules.compact:
-        return None
     deletes = _Deletes(state.deletes)
     dirty = frozenset(one.path for one in state.data if deletes.many(one, rules.delete_ratio))
     groups: dict[str, list[DataFile]] = {}

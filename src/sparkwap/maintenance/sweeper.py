@@ -36,7 +36,6 @@ class SweepReport:
         snapshots: Number of snapshots of runs that no branch and no tag reaches.
         dead: Runs that died, in words.
         problems: Objects that could not be removed, with the reason.
-        looked_for_files: Whether the sweep looked for files.
     """
 
     plan: SweepPlan
@@ -46,7 +45,6 @@ class SweepReport:
     snapshots: int = 0
     dead: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    looked_for_files: bool = True
 
     @property
     def anything(self) -> bool:
@@ -152,13 +150,12 @@ class Sweeper:
         self._sweep_tables(report, older_than)
         self._record_dead(report)
         self._delete_manifests(report)
-        report.looked_for_files = files
         if files:
             survey = take_survey(self._lake, self._alive)
             rows = survey.rows
             documents = dict(zip(rows, self._lake.store.documents(rows), strict=True))
             found = self._find(survey, documents)
-            report.found = orphans.Orphans(found.folders, found.left_alone)
+            report.found = found
             with _reported(report, "files"):
                 gone = orphans.delete(self._lake, found, documents)
                 report.found = orphans.Orphans(tuple(gone), found.left_alone)

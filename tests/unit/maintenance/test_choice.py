@@ -40,8 +40,6 @@ def test_small_files_become_few() -> None:
 def test_nothing_to_merge() -> None:
     for state in ((), files(*[1] * 7), files(*[15] * 9), files(16, 1)):
         assert compaction(StateFiles(state), TARGET, Rules()) is None
-    many = StateFiles(files(*[1] * 10))
-    assert compaction(many, TARGET, Rules(compact=False)) is None
     # One file of each partition cannot be merged with those of others.
     apart = tuple(one for n in range(9) for one in files(1, partition=f"p{n}"))
     assert compaction(StateFiles(apart), TARGET, Rules()) is None
