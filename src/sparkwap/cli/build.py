@@ -33,12 +33,13 @@ from sparkwap.gate.results import RunResults
 from sparkwap.gate.settings import of_one_call
 from sparkwap.landing import LandingError, LandingFile
 from sparkwap.landing.entry import UNTIL
-from sparkwap.landing.index import LISTING, Index
+from sparkwap.landing.index import LISTING
 from sparkwap.landing.raw_models import (
     RawModel,
     known_files,
     raw_models,
     switched_off,
+    unread_files,
     unread_topics,
 )  # fmt: skip
 from sparkwap.ledger.manifests import pack
@@ -132,7 +133,7 @@ def drops(unread: Iterable[LandingFile], until: date | None = None) -> list[Drop
     return [Drop(first.load_date, (*dateless, *first.files)), *others]
 
 
-def unread_files(
+def list_unread(
     models: Sequence[RawModel], known: Mapping[str, str], target_folder: Path, listing_id: str
 ) -> tuple[list[LandingFile], list[str]]:
     """Return the unread landing files, and the faults of other files.
@@ -148,12 +149,10 @@ def unread_files(
     Raises:
         LandingError: the files of every model have a fault; this is the first fault.
     """
-    unread, faults = [], []
+    unread, faults = list[LandingFile](), list[LandingError]()
     for model in models:
-        index = Index.of_model(target_folder, model.name, model.root, model.entry.path)
         try:
-            files = landing.list_files(model.root, model.entry, index, listing_id)
-            unread += landing.pending(files, known)
+            unread += unread_files(model, known, target_folder, listing_id)
         except LandingError as error:
             faults.append(error)
     if faults and len(faults) == len(models):
@@ -382,7 +381,7 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     until = landing.parse_until(call.variables.get("landing_until"))
     listing = {LISTING: uuid4().hex}
     of_files = [model for model in models if not model.entry.topic]
-    unread, faults = unread_files(
+    unread, faults = list_unread(
         of_files,
         known_files(lake, of_files),
         call.project_dir / call.target_path,

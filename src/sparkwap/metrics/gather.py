@@ -16,6 +16,7 @@ from sparkwap.core.redaction import redact
 from sparkwap.landing.raw_models import (
     bad_rows,
     has_entry,
+    known_files,
     raw_models,
     unread_files,
     unread_messages,
@@ -181,7 +182,9 @@ def _raw_model(node: Mapping[str, Any], call: DbtCall, place: LakePlace) -> RawM
     if model.entry.topic:
         messages = parts.read("topic", lambda: unread_messages(place, model))
     else:
-        files = parts.read("files", lambda: unread_files(place, model, target))
+        files = parts.read(
+            "files", lambda: unread_files(model, known_files(place, [model]), target)
+        )
     bad = parts.read("quarantine", lambda: bad_rows(place, model))
     return RawModelFacts(
         model.name,

@@ -190,7 +190,7 @@ def test_a_broker_that_is_down_does_not_stop_the_files(
 def test_files_that_cannot_be_used_are_left_to_the_build(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "unread_files", lambda *_: ([], ["not as it was"]))
+    monkeypatch.setattr(build, "list_unread", lambda *_: ([], ["not as it was"]))
     lake.bad = {None: 1}
     assert lake.build() == 1
     assert lake.builds == [None]
