@@ -130,8 +130,8 @@ def _tests(lake: Lake, runs: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _catalog(lake: Lake) -> CatalogFacts:
-    now, sides = lake.leases.now(), lake.side_schemas()
-    busy = {lease.branch for lease in lake.leases.all() if leasing.alive(lease, now)}
+    sides = lake.side_schemas()
+    busy = {lease.branch for lease in leasing.living(lake.leases)}
     return CatalogFacts(
         tuple(_branch(lake, branch, busy) for branch in lake.branches.all()),
         {

@@ -20,6 +20,7 @@ from sparkwap.diff import states
 from sparkwap.diff.plan import match_columns
 from sparkwap.diff.states import TableVersion
 from sparkwap.ledger.records import BranchHistory, ended_otherwise
+from sparkwap.ledger.tables import ex
 from sparkwap.page.comparison import TableComparison, TableSide
 from sparkwap.publish.lake import Lake
 
@@ -101,11 +102,8 @@ def recent_history(lake: Lake, days: int, now: datetime) -> RecentHistory:
 
 def branch_overviews(lake: Lake) -> list[BranchOverview]:
     """Return the open audit branches, by name."""
-    now = lake.leases.now()
     leases = {
-        lease.branch: leasing.describe(lease, lives=True)
-        for lease in lake.leases.all()
-        if leasing.alive(lease, now)
+        lease.branch: leasing.describe(lease, lives=True) for lease in leasing.living(lake.leases)
     }
     return [
         BranchOverview(open_, lake.ledger.branch_history(open_.branch), leases.get(open_.branch))
@@ -270,11 +268,8 @@ def versions(
     Raises:
         ValueError: The text is not a value of the column's type.
     """
-    from pyiceberg import expressions
-
-    _ex: Any = expressions  # the types of its classes allow only named arguments
     loaded: Table = lake.catalog.load_table(table.identifier)
-    scan = loaded.scan(_ex.EqualTo(key, value), selected_fields=tuple(columns), limit=_MOST_ROWS)
+    scan = loaded.scan(ex.EqualTo(key, value), selected_fields=tuple(columns), limit=_MOST_ROWS)
     rows: list[dict[str, Any]] = scan.to_arrow().to_pylist()
     return sorted(rows, key=lambda row: str(row[table.start] or ""))
 
