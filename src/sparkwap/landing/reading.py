@@ -331,7 +331,7 @@ class Reader:
         parts = [
             log.rows(
                 FORMATS[group.layout.format].text_format.parse(
-                    texts.where(_is_one_of("_path", group.paths)), group
+                    texts.where(f"_path in ({', '.join(map(text, group.paths))})"), group
                 ),
                 listed, self.entry, group.layout, columns, _has_code(group), undated=False,
             ).where("_kind = 'row'")
@@ -394,7 +394,3 @@ def _load(layout: FileLayout) -> str:
 
 def _all_columns(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(c for columns in lists for c in columns))
-
-
-def _is_one_of(column: str, values: Sequence[str]) -> str:
-    return f"{column} in ({', '.join(map(text, values))})"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,6 @@ from sparkwap.maintenance.decision import BranchFact, ManifestFact, TagFact
 if TYPE_CHECKING:
     from sparkwap.ledger.records import KeptManifest, LedgerPublish
     from sparkwap.publish.lake import Lake
-
-Alive = Callable[[Lease, float], bool]
 
 
 @dataclass(frozen=True)
@@ -71,18 +69,14 @@ class _Seen:
     changed: list[int] = field(default_factory=list)
 
 
-def take_survey(lake: Lake, alive: Alive = leasing.alive) -> Survey:
+def take_survey(lake: Lake) -> Survey:
     """Collect the facts about everything that a sweep could remove.
-
-    Args:
-        lake: The lake.
-        alive: Returns whether the run of a lease lives, at the catalog's time.
 
     Raises:
         CatalogError: A metadata file is missing or cannot be read.
     """
     now = lake.leases.now()
-    leases = tuple((lease, alive(lease, now)) for lease in lake.leases.all())
+    leases = tuple((lease, leasing.alive(lease, now)) for lease in lake.leases.all())
     rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
     documents = dict(zip(rows, lake.store.documents(rows), strict=True))
     in_use = {lease.branch: leasing.describe(lease, lives=True) for lease, lives in leases if lives}

@@ -34,6 +34,8 @@ STARTS = ("valid_from", "dbt_valid_from")
 
 _MOST_ROWS = 10_000
 _KEYS_READ = 100_000
+_KEYS = 200
+_TAGS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +186,10 @@ def _side(state: TableVersion | None) -> TableSide | None:
     )
 
 
-def tags(lake: Lake, limit: int = 20) -> list[str]:
+def tags(lake: Lake) -> list[str]:
     """Return the tags of the last publishes, newest first."""
     publishes = lake.ledger.publishes()
-    return [names.publish_tag(p.run_id) for p in publishes if not p.rolled_back][:limit]
+    return [names.publish_tag(p.run_id) for p in publishes if not p.rolled_back][:_TAGS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,7 @@ def published_tables(lake: Lake) -> Mapping[Identifier, TableState]:
     )
 
 
-def keys(lake: Lake, table: Versioned, key: str, limit: int = 200) -> list[tuple[str, int]]:
+def keys(lake: Lake, table: Versioned, key: str) -> list[tuple[str, int]]:
     """Return values of the key column with their number of versions, most versions first.
 
     Of a large table, only the first rows are read.
@@ -250,7 +252,7 @@ def keys(lake: Lake, table: Versioned, key: str, limit: int = 200) -> list[tuple
         ((str(row["values"]), int(row["counts"])) for row in values.value_counts().to_pylist()),
         key=lambda pair: (-pair[1], pair[0]),
     )
-    return counts[:limit]
+    return counts[:_KEYS]
 
 
 def versions(
