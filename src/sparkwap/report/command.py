@@ -130,7 +130,7 @@ def collect(
     from sparkwap.publish.lake import Lake
 
     described = call.lake()
-    if described.open() is None:
+    if not described.exists:
         raise ConfigError(
             "There is no lake yet, so there is nothing to report. The first build creates it: "
             "dbt build"
