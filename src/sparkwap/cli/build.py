@@ -21,14 +21,14 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sparkwap import landing
 from sparkwap.cli.build_reasons import asks_for_more, why_build
 from sparkwap.core import next_command
 from sparkwap.core.command_end import CommandEnd, Outcome
-from sparkwap.core.dbt_cli import DbtEnd, add_dbt_command, parse_call, say
+from sparkwap.core.dbt_cli import DbtCall, DbtEnd, add_dbt_command, parse_call, say
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.text import counted
 from sparkwap.gate.results import RunResults
@@ -226,20 +226,9 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     tell = tell or say
     call = parse_call([argument for argument in arguments if argument not in (AGAIN, STALE)])
     manifest = call.manifest()
-    select: list[str] = []
-    if STALE in arguments and AGAIN in arguments:
-        raise ConfigError(f"{STALE} and {AGAIN} exclude each other. Nothing was built.")
-    if STALE in arguments:
-        if selects(call.build):
-            raise ConfigError(
-                f"{STALE} selects the nodes itself, so it takes no --select or --exclude. Nothing "
-                "was built. Leave out one of them."
-            )
-        stale = plan_of(call, manifest)
-        tell(render.text(stale)[0])
-        if not stale.stale:
-            return CommandEnd(result=BuildResult())
-        select = ["--select", *selection(stale, manifest)]
+    select = _stale(arguments, call, manifest, tell) if STALE in arguments else []
+    if select is None:
+        return CommandEnd(result=BuildResult())
     models, lake = raw_models(manifest, call.project_dir), call.lake()
     if not models and (off := switched_off(manifest)):
         raise ConfigError(
@@ -247,18 +236,23 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
             f"model (`enabled`) of: {', '.join(off)}."
         )
     until = landing.parse_until(call.variables.get("landing_until"))
-    listing = {LISTING: uuid4().hex}
+    listing_id = uuid4().hex
     of_files = [model for model in models if not model.entry.topic]
     unread, faults = list_unread(
         of_files,
         known_files(lake, of_files),
         call.project_dir / call.target_path,
-        listing[LISTING],
+        listing_id,
     )
     waiting, unreachable = unread_topics(lake, models)
     faults += unreachable
     for fault in faults:
         tell(fault)
+
+    def run(**environment: str) -> DbtEnd:
+        given = {LISTING: listing_id, **environment}
+        return call.run("build", *call.build, *select, **given)
+
     found = drops(unread, until)
     if not found:
         if waiting:
@@ -278,8 +272,27 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
             )
             return CommandEnd(result=BuildResult(faults=tuple(faults)))
         tell(f"no unread landing files; one build of the present data: {why}")
-        end = call.run("build", *call.build, *select, **listing)
+        end = run()
         return _ended([_built(end, None)], end.message, faults)
+    return _build_drops(found, run, lambda names: known_files(lake, models, names), faults, tell)
+
+
+def _build_drops(
+    found: Sequence[Drop],
+    run: Callable[..., DbtEnd],
+    published: Callable[[Sequence[str]], Collection[str]],
+    faults: Sequence[str],
+    tell: Callable[[str], None],
+) -> CommandEnd:
+    """Build drops in their order, up to the first one that is not published.
+
+    Args:
+        found: the drops, oldest first.
+        run: builds what is unread, with more environment variables.
+        published: returns which of some files are published.
+        faults: files and topics that could not be read.
+        tell: prints a line of progress.
+    """
     builds: list[Built] = []
     with TemporaryDirectory(prefix="sparkwap-") as folder:
         steps = Path(folder) / "next"
@@ -290,9 +303,9 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
             # their next commands; so they are shown only where the build stops.
             later = {next_command.VARIABLE: str(steps)} if number < len(found) else {}
             steps.unlink(missing_ok=True)
-            end = call.run("build", *call.build, *select, **listing, **day, **later)
+            end = run(**day, **later)
             built = _built(end, drop)
-            if end.code or _left(drop, known_files(lake, models, list(built.files))):
+            if end.code or _left(drop, published(built.files)):
                 print(steps.read_text() if steps.exists() else "", end="", flush=True)
                 tell(stopped(drop, found[number:], end.code))
                 if built.outcome in ("done", "published"):
@@ -307,6 +320,25 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     else:
         tell(f"{counted(len(found), 'drop')} published, up to {found[-1]}")
     return _ended(builds, None, faults)
+
+
+def _stale(
+    arguments: Sequence[str],
+    call: DbtCall,
+    manifest: Mapping[str, Any],
+    tell: Callable[[str], None],
+) -> list[str] | None:
+    """Return the arguments of dbt that select what is stale; None if nothing is."""
+    if AGAIN in arguments:
+        raise ConfigError(f"{STALE} and {AGAIN} exclude each other. Nothing was built.")
+    if selects(call.build):
+        raise ConfigError(
+            f"{STALE} selects the nodes itself, so it takes no --select or --exclude. Nothing "
+            "was built. Leave out one of them."
+        )
+    stale = plan_of(call, manifest)
+    tell(render.text(stale)[0])
+    return ["--select", *selection(stale, manifest)] if stale.stale else None
 
 
 def _built(end: DbtEnd, drop: Drop | None) -> Built:
