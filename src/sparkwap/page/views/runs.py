@@ -108,7 +108,7 @@ def draw_runs(page: Page) -> None:
     st.subheader("One run")
     chosen = st.selectbox("run", plotted or found, format_func=lambda run: run.label, key="run")
     nodes = [n for n in page.history.nodes if n["run_id"] == chosen.run_id]
-    draw_table(run_history.tables_of_run(chosen.run_id, nodes, page.reasons(nodes)), "verdict")
+    draw_table(run_history.tables_of_run(nodes, page.reasons(nodes)), "verdict")
 
 
 def draw_tests(page: Page) -> None:
