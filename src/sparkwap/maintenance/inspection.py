@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import table_row
 from sparkwap.catalog.file_plan import StateFiles
+from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
@@ -189,28 +190,23 @@ class TableInspector:
         """Return what of a table's history is no longer needed; none while a run reads of it."""
         rules = self.rules_of(identifier)
         keep_days = rules.keep_days or self._upkeep.keep_days
-        if any(one.command == leasing.REPLAY for one in leasing.living(self._lake.leases)):
+        living = leasing.living(self._lake.leases)
+        if any(one.command == leasing.REPLAY for one in living):
             return Outdated()
         return outdated(
             document,
-            self._oldest_state(now),
+            _oldest_state(living, now),
             keep_ms=keep_days * DAY_MS,
             keep_publishes=rules.keep_publishes or self._upkeep.keep_publishes,
             bases=self.use.bases.get(".".join(identifier), {}),
         )
 
-    def _oldest_state(self, now: datetime) -> int:
-        """Return when the oldest living run began, else now, in milliseconds.
-
-        What such a run has read was the state of `main` at that time, or later.
-        """
-        began = [one.began for one in leasing.living(self._lake.leases)]
-        return int(min([now, *began]).timestamp() * 1000)
-
     def find_metadata(self, reports: Collection[TableReport], now: datetime) -> None:
         """Note the metadata files of former states; those of what cannot be read stay."""
         try:
-            keep, before = needed(self._lake), self._oldest_state(now) - METADATA_MARGIN_MS
+            keep = needed(self._lake)
+            living = leasing.living(self._lake.leases)
+            before = _oldest_state(living, now) - METADATA_MARGIN_MS
         except Exception:
             keep, before = None, 0
         for one in reports:
@@ -222,3 +218,11 @@ class TableInspector:
                     document = self._lake.store.load(row.location)
                     files = superseded(self._lake.store, document, keep, before)
             one.outdated = replace(one.outdated, metadata_files=tuple(files))
+
+
+def _oldest_state(living: Iterable[Lease], now: datetime) -> int:
+    """Return when the oldest living run began, else now, in milliseconds.
+
+    What such a run has read was the state of `main` at that time, or later.
+    """
+    return int(min([now, *(one.began for one in living)]).timestamp() * 1000)
