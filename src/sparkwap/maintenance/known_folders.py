@@ -180,10 +180,13 @@ def _removed(publishes: Sequence[Mapping[str, Any]]) -> set[str]:
     """
     removed: set[str] = set()
     for row in publishes:
+        path = None
         if row["action"] == "publish" and row["how"] in ("replace", "view"):
-            removed |= {_table_folder(path) for path in (row["base_metadata"],) if path}
+            path = row["base_metadata"]
         elif row["action"] == "rollback" and row["how"] in _REPLACING:
-            removed |= {_table_folder(path) for path in (row["published_metadata"],) if path}
+            path = row["published_metadata"]
+        if path:
+            removed.add(_table_folder(path))
     last: dict[Identifier, str | None] = {}
     for publish in reversed(group_publishes(publishes)):
         for entry in publish.entries:
