@@ -22,8 +22,7 @@ from sparkwap.landing.raw_models import (
     unread_messages,
 )
 from sparkwap.ledger.tables import ex
-from sparkwap.metrics.decide import Runs
-from sparkwap.metrics.facts import BranchFacts, CatalogFacts, Facts, RawModelFacts, Row
+from sparkwap.metrics.decide import BranchFacts, CatalogFacts, Facts, RawModelFacts, Row, Runs
 from sparkwap.publish.lake import Lake
 
 if TYPE_CHECKING:
