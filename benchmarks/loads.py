@@ -23,7 +23,7 @@ import altair as alt
 from harness import Session, counted, machine, maintain, serving
 
 from sparkwap.catalog.files import plain_location
-from sparkwap.maintenance import maintainer
+from sparkwap.maintenance import inspection
 from sparkwap.publish.lake import Lake
 from sparkwap.server import catalog_properties
 
@@ -184,7 +184,7 @@ def growth(lake: Lake, session: Session, commits: int, tables: Collection[str] =
 
     A day passes in minutes, so that the hour's margin for old metadata files is left out.
     """
-    maintainer.METADATA_MARGIN_MS = 0
+    inspection.METADATA_MARGIN_MS = 0
     schemas = {words: GROWING[words][0] for words in tables}
     for words, schema in schemas.items():
         properties = {"write.wap.enabled": "true", **GROWING[words][1]}

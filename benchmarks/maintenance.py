@@ -26,7 +26,7 @@ from harness import Session, counted, machine, maintain, serving, spread
 
 from sparkwap.catalog import Candidate
 from sparkwap.gate.settings import Upkeep
-from sparkwap.maintenance.choice import target_size
+from sparkwap.maintenance.file_choice import target_size
 from sparkwap.maintenance.maintainer import Maintainer
 from sparkwap.maintenance.rules import Rules
 from sparkwap.publish.lake import Lake

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sparkwap.metrics.definitions import METRICS
+from sparkwap.metrics.exposition import METRICS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/metrics.md"
 BEGIN, END = "<!-- metrics: scripts/metrics_table.py -->\n", "<!-- end of metrics -->\n"

@@ -147,7 +147,7 @@ def check(call: DbtCall, settings: AlertSettings) -> CommandEnd:
     from sparkwap.publish.lake import Lake
 
     manifest, found = call.manifest(), call.lake()
-    if found.open() is None:
+    if not found.exists:
         print("There is no lake yet, so there is nothing to check.")
         return _end([])
     lake = Lake(found.name, dict(found.properties))

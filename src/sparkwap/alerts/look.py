@@ -15,7 +15,8 @@ from sparkwap.alerts.project import Project
 from sparkwap.catalog import lease as leasing
 from sparkwap.core import names
 from sparkwap.gate.alert_settings import AlertSettings
-from sparkwap.landing.raw_models import open_rows
+from sparkwap.landing.raw_models import has_entry, open_rows, published
+from sparkwap.ledger.code import BUILT
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -31,18 +32,13 @@ def quarantined(catalog: Catalog, raw: Mapping[str, str]) -> list[Quarantined]:
 
     Args:
         catalog: The catalog.
-        raw: Table name, ``schema.table``, by node id; tables that do not exist are left out.
+        raw: Table name, ``schema.table``, by node id; only published tables count.
     """
-    from pyiceberg.exceptions import NoSuchTableError
-
     found = []
     for node_id, name in sorted(raw.items()):
         schema, _, table_name = name.partition(".")
-        try:
-            table = catalog.load_table((schema, table_name))
-        except NoSuchTableError:
-            continue
-        if table.current_snapshot() is None:
+        table = published(catalog, (schema, table_name))
+        if table is None:
             continue
         bad = len(open_rows(table))
         rows = table.scan("_kind = 'row'").count() if bad else 0
@@ -52,8 +48,7 @@ def quarantined(catalog: Catalog, raw: Mapping[str, str]) -> list[Quarantined]:
 
 def waiting(lake: Lake, settings: AlertSettings, project: Project, now: datetime) -> list[Event]:
     """Return the events of rejected and long held tables on branches without a running command."""
-    at = lake.leases.now()
-    busy = {lease.branch for lease in lake.leases.all() if leasing.alive(lease, at)}
+    busy = {lease.branch for lease in leasing.living(lake.leases)}
     found: list[Event] = []
     for branch in lake.branches.all():
         if branch.branch not in busy:
@@ -115,11 +110,7 @@ def everything(
         run_id: An id for events that belong to no run.
     """
     now = datetime.now(UTC)
-    nodes = [
-        node
-        for node in manifest["nodes"].values()
-        if node["resource_type"] in ("model", "seed", "snapshot")
-    ]
+    nodes = [node for node in manifest["nodes"].values() if node["resource_type"] in BUILT]
     found = [
         *waiting(lake, settings, project, now),
         *rollbacks(
@@ -133,7 +124,7 @@ def everything(
         raw = {
             node["unique_id"]: f"{node['schema']}.{node['alias']}"
             for node in nodes
-            if (node["config"].get("meta") or {}).get("landing")
+            if has_entry(node)
         }
         found += events.of_quarantine(
             quarantined(lake.catalog, raw),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sparkwap.alerts import render
 from sparkwap.alerts.decide import messages
 from sparkwap.alerts.model import Event, Message
-from sparkwap.alerts.send import Delivery, Transport, deliver
+from sparkwap.alerts.send import Delivery, deliver
 from sparkwap.catalog.model import LedgerRows
 from sparkwap.core.redaction import redact
 from sparkwap.gate.alert_settings import AlertSettings
@@ -24,7 +24,6 @@ def notify(
     settings: AlertSettings,
     *,
     target: str,
-    transport: Transport | None = None,
 ) -> list[Delivery]:
     """Send new events, and record the deliveries, so that no process sends them again.
 
@@ -35,7 +34,6 @@ def notify(
         events: The events.
         settings: The routes.
         target: dbt's target.
-        transport: Makes one try of a delivery; the default depends on the type of the route.
 
     Raises:
         SparkwapError: The ledger cannot be read or written.
@@ -52,7 +50,6 @@ def notify(
         {route.name: route for route in settings.routes},
         timeout=settings.timeout,
         tries=settings.tries,
-        transport=transport,
     )
     ledger.append(LedgerRows("alerts", [row for delivery in done for row in _rows(delivery)]))
     return done

@@ -35,8 +35,8 @@ class Project(PersonalMarks):
             return ()
         given = meta_of(node).get("owner")
         if given is None:
-            group = self.groups.get(str(_config(node, "group") or ""), {})
-            owner = group.get("owner") or {}
+            group = (node.get("config") or {}).get("group") or node.get("group")
+            owner = self.groups.get(str(group or ""), {}).get("owner") or {}
             given = owner.get("email") or owner.get("name")
         return _names(given)
 
@@ -78,10 +78,6 @@ def of_manifest(manifest: Mapping[str, Any]) -> Project:
     return Project(
         lambda node_id: nodes.get(node_id) or sources.get(node_id) or units.get(node_id), groups
     )
-
-
-def _config(node: Mapping[str, Any], key: str) -> Any:
-    return (node.get("config") or {}).get(key) or node.get(key)
 
 
 def _names(given: object) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from jinja2 import Environment, Template
 from sparkwap.alerts.model import TITLES, Event, FailedRows, FailedTest, Message, NextCommand
 from sparkwap.core.names import short_run_id
 from sparkwap.core.redaction import redact
+from sparkwap.core.text import counted
 
 SHOWN = 20
 """Greatest number of tables in one message."""
@@ -313,7 +314,7 @@ def _why(event: Event) -> list[str]:
 def _counted(test: FailedTest) -> str:
     if test.failures is None:
         return ""
-    return f" ({test.failures:,} row{'' if test.failures == 1 else 's'})"
+    return f" ({counted(test.failures, 'row')})"
 
 
 def _samples(event: Event) -> list[tuple[FailedTest, FailedRows]]:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from sparkwap import __version__
@@ -57,19 +57,12 @@ class Delivery:
     problem: str = ""
 
 
-class Transport(Protocol):
-    """Tries once to deliver a message; raises `Undelivered` if it fails."""
-
-    def __call__(self, route: Route, message: Message, seconds: float) -> None: ...
-
-
 def deliver(
     messages: Sequence[Message],
     routes: Mapping[str, Route],
     *,
     timeout: float,
     tries: int,
-    transport: Transport | None = None,
 ) -> list[Delivery]:
     """Deliver messages; returns after ``timeout`` seconds at the latest.
 
@@ -78,7 +71,6 @@ def deliver(
         routes: The routes by name.
         timeout: Seconds for all messages together.
         tries: Greatest number of tries of each message.
-        transport: Makes one try; the default depends on the type of the route.
 
     Returns:
         A delivery for each message, in the order of the messages.
@@ -90,7 +82,7 @@ def deliver(
     def work(mine: Sequence[tuple[int, Message]]) -> None:
         for index, message in mine:
             route = routes[message.route]
-            delivery = _try(transport or attempt, route, message, deadline, tries)
+            delivery = _try(route, message, deadline, tries)
             with lock:
                 done[index] = delivery
 
@@ -110,9 +102,7 @@ def deliver(
         return [done.get(i) or Delivery(message, 0, late) for i, message in enumerate(messages)]
 
 
-def _try(
-    transport: Transport, route: Route, message: Message, deadline: float, tries: int
-) -> Delivery:
+def _try(route: Route, message: Message, deadline: float, tries: int) -> Delivery:
     # Imported here because most runs send nothing.
     import tenacity
 
@@ -124,7 +114,7 @@ def _try(
         if left <= 0:
             raise Undelivered("the time limit was reached", again=False)
         count += 1
-        transport(route, message, min(left, _ATTEMPT_SECONDS))
+        attempt(route, message, min(left, _ATTEMPT_SECONDS))
 
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(lambda e: isinstance(e, Undelivered) and e.again),

@@ -6,7 +6,7 @@ The list of the read files comes from the raw tables (see `sparkwap.landing`), t
 without Spark.
 
 Nothing is built if no file is unread and a build would publish the existing state again.
-`reason_to_build` decides this; in doubt, there is a build.
+`build_reasons` decides this; in doubt, there is a build.
 
 dbt runs as a program: once to list the raw models, and once for each drop. The landing folder is
 listed once; all builds use this listing.
@@ -18,51 +18,41 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sparkwap import landing
+from sparkwap.cli.build_reasons import asks_for_more, why_build
 from sparkwap.core import next_command
 from sparkwap.core.command_end import CommandEnd, Outcome
-from sparkwap.core.dbt_cli import DbtCall, DbtEnd, LakePlace, add_dbt_command, parse_call, say
+from sparkwap.core.dbt_cli import DbtCall, DbtEnd, add_dbt_command, parse_call, say
 from sparkwap.core.errors import ConfigError
+from sparkwap.core.text import counted
 from sparkwap.gate.results import RunResults
-from sparkwap.gate.settings import of_one_call
 from sparkwap.landing import LandingError, LandingFile
 from sparkwap.landing.entry import UNTIL
-from sparkwap.landing.index import LISTING, Index
+from sparkwap.landing.index import LISTING
 from sparkwap.landing.raw_models import (
     RawModel,
     known_files,
     raw_models,
     switched_off,
+    unread_files,
     unread_topics,
 )  # fmt: skip
-from sparkwap.ledger.manifests import pack
 from sparkwap.plan import render
 from sparkwap.plan.command import plan_of, selection
 
 if TYPE_CHECKING:
     import argparse
 
-    from sparkwap.catalog import Identifier
-    from sparkwap.catalog.model import TableState
     from sparkwap.core.dbt_cli import Commands
-    from sparkwap.ledger.records import LedgerPublish
 
 _DATES_SHOWN = 3
 AGAIN, STALE = "--again", "--stale"
-_BUILT = frozenset({"model", "seed", "snapshot"})
-_USES_VARIABLES = re.compile(r"\b(?:env_)?var\s*[.(]")
-# The macros of dbt and of the adapter use variables too, but only the gate's, in dbt_project.yml.
-_OWN_MACROS = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
-_DBT_OPTIONS = re.compile(
-    r"DBT_(?:ENGINE_)?(?:FULL_REFRESH|EMPTY|SAMPLE|EVENT_TIME_\w+|(?:EXCLUDE_)?RESOURCE_TYPES"
-    r"|STORE_FAILURES|(?:DEFER|FAVOR|ARTIFACT)?_?STATE\w*|DEFER\w*|INDIRECT_SELECTION|WARN_ERROR\w*)"
-)
 
 
 @dataclass(frozen=True)
@@ -132,7 +122,7 @@ def drops(unread: Iterable[LandingFile], until: date | None = None) -> list[Drop
     return [Drop(first.load_date, (*dateless, *first.files)), *others]
 
 
-def unread_files(
+def list_unread(
     models: Sequence[RawModel], known: Mapping[str, str], target_folder: Path, listing_id: str
 ) -> tuple[list[LandingFile], list[str]]:
     """Return the unread landing files, and the faults of other files.
@@ -148,12 +138,10 @@ def unread_files(
     Raises:
         LandingError: the files of every model have a fault; this is the first fault.
     """
-    unread, faults = [], []
+    unread, faults = list[LandingFile](), list[LandingError]()
     for model in models:
-        index = Index.of_model(target_folder, model.name, model.root, model.entry.path)
         try:
-            files = landing.list_files(model.root, model.entry, index, listing_id)
-            unread += landing.pending(files, known)
+            unread += unread_files(model, known, target_folder, listing_id)
         except LandingError as error:
             faults.append(error)
     if faults and len(faults) == len(models):
@@ -164,7 +152,7 @@ def unread_files(
 def messages_listed(counts: Mapping[str, int]) -> str:
     """Return the numbers of unread messages, by raw model, as one text."""
     return ", ".join(
-        f"{name} has {_count(range(count), 'unread message')}" for name, count in counts.items()
+        f"{name} has {counted(count, 'unread message')}" for name, count in counts.items()
     )
 
 
@@ -185,95 +173,10 @@ def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
     )
 
 
-def _count(things: Sequence[object], name: str) -> str:
-    return f"{len(things):,} {name}{'' if len(things) == 1 else 's'}"
-
-
 def _dates(later: Sequence[Drop]) -> str:
     shown = ", ".join(str(drop) for drop in later[:_DATES_SHOWN])
     more = len(later) - _DATES_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def reason_to_build(
-    manifest: Mapping[str, Any],
-    publishes: Sequence[LedgerPublish],
-    last_run: Mapping[str, Any] | None,
-    states: Mapping[Identifier, TableState],
-    files: Mapping[str, datetime],
-    now: datetime,
-) -> str | None:
-    """Return the reason why a build may publish another state; None if it cannot.
-
-    It cannot if the last publish of the project's tables has published all of them, with the same
-    code, today, and nothing was undone, written or rejected since. So values that models take from
-    the clock are at most a day old.
-
-    Args:
-        manifest: The parsed project.
-        publishes: All publishes of the lake, newest first.
-        last_run: The newest row of the ledger's ``runs`` for this project and target.
-        states: The present states of the tables and views.
-        files: Change times of the files that are not in dbt's manifest: variables, flags, and
-            settings of the gate.
-        now: The present time.
-    """
-    if why := _unknown_inputs(manifest):
-        return why
-    tables = built_tables(manifest)
-    last = next((p for p in publishes if tables & {e.identifier for e in p.entries}), None)
-    if last is None or not tables <= {entry.identifier for entry in last.entries}:
-        return "the last publish does not have all tables of the project"
-    if len(last.left) < len(last.entries):
-        return "the last publish was rolled back"
-    if last.manifest_hash != pack(manifest).hash:
-        return "the code has changed since the last publish"
-    if last_run is None or last_run["publish_id"] != last.publish_id:
-        return "a later run has not published"
-    for entry in last.entries:
-        state = states.get(entry.identifier)
-        now_there = state and (state.main or state.metadata_location)
-        if now_there != (entry.candidate or entry.published_metadata_location):
-            return f"{'.'.join(entry.identifier)} has changed since the last publish"
-    for name, changed in files.items():
-        if changed > last.published_at:
-            return f"{name} is newer than the last publish"
-    if last.published_at.date() != now.date():
-        return "the last publish was not today (UTC)"
-    return None
-
-
-def built_tables(manifest: Mapping[str, Any]) -> set[Identifier]:
-    """Return schema and name of all tables and views that a project builds."""
-    return {(node["schema"], node["alias"]) for node in _enabled(manifest)
-            if node["resource_type"] in _BUILT
-            and node["config"].get("materialized") != "ephemeral"}  # fmt: skip
-
-
-def _unknown_inputs(manifest: Mapping[str, Any]) -> str | None:
-    """Return an input that is neither code nor a landing file; None if there is none."""
-    for node in _enabled(manifest):
-        parents = (node.get("depends_on") or {}).get("nodes") or ()
-        if any(parent.startswith("source.") for parent in parents):
-            return f"{node['name']} reads a source that other programs fill"
-        if (node.get("checksum") or {}).get("name") == "path":
-            return f"{node['name']} is too large for dbt to detect changes"
-        hooks = [node["config"].get(f"{when}-hook") for when in ("pre", "post")]
-        if _USES_VARIABLES.search(f"{node.get('raw_code') or ''} {hooks}"):
-            return f"{node['name']} uses variables"
-    for macro in manifest.get("macros", {}).values():
-        if macro["package_name"] not in _OWN_MACROS and _USES_VARIABLES.search(macro["macro_sql"]):
-            return f"the macro {macro['name']} uses variables"
-    return None
-
-
-def _enabled(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    nodes: Iterable[Mapping[str, Any]] = manifest["nodes"].values()
-    return [
-        node
-        for node in nodes
-        if node["resource_type"] != "analysis" and node["config"].get("enabled", True)
-    ]
 
 
 def selects(arguments: Sequence[str]) -> bool:
@@ -283,42 +186,6 @@ def selects(arguments: Sequence[str]) -> bool:
         argument.partition("=")[0] in options or re.match(r"-[sm]\w", argument)
         for argument in arguments
     )
-
-
-def asks_for_more(call: DbtCall, environment: Mapping[str, str]) -> bool:
-    """Return whether arguments, variables or the environment change what or how to build."""
-    return bool(
-        call.build
-        or call.variables.keys() - {"landing_until"}
-        or of_one_call(environment)
-        or any(_DBT_OPTIONS.fullmatch(name) for name in environment)
-    )
-
-
-# ---------------------------------------------------------------- dbt and the lake
-
-
-def _why_build(call: DbtCall, place: LakePlace, manifest: Mapping[str, Any]) -> str | None:
-    """Return `reason_to_build` for the present lake."""
-    # Imported here, because it imports PyIceberg, which `--help` does not need.
-    from sparkwap.publish.lake import Lake
-
-    if not place.exists:
-        return "there is no lake yet"
-    lake = Lake(place.name, place.properties)
-    publishes, project = lake.ledger.publishes(), manifest["metadata"]["project_name"]
-    last_run = next(
-        (r for r in lake.ledger.runs() if (r["project"], r["target"]) == (project, place.target)),
-        None,
-    )
-    beside = [call.project_dir / "dbt_project.yml", call.project_dir / "vars.yml"]
-    files = {
-        file.name: datetime.fromtimestamp(file.stat().st_mtime, UTC)
-        for file in (*beside, call.profiles_dir / "profiles.yml")
-        if file.exists()
-    }
-    states = lake.states(built_tables(manifest))
-    return reason_to_build(manifest, publishes, last_run, states, files, datetime.now(UTC))
 
 
 # ---------------------------------------------------------------- the command
@@ -359,20 +226,9 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     tell = tell or say
     call = parse_call([argument for argument in arguments if argument not in (AGAIN, STALE)])
     manifest = call.manifest()
-    select: list[str] = []
-    if STALE in arguments and AGAIN in arguments:
-        raise ConfigError(f"{STALE} and {AGAIN} exclude each other. Nothing was built.")
-    if STALE in arguments:
-        if selects(call.build):
-            raise ConfigError(
-                f"{STALE} selects the nodes itself, so it takes no --select or --exclude. Nothing "
-                "was built. Leave out one of them."
-            )
-        stale = plan_of(call, manifest)
-        tell(render.text(stale)[0])
-        if not stale.stale:
-            return CommandEnd(result=BuildResult())
-        select = ["--select", *selection(stale, manifest)]
+    select = _stale(arguments, call, manifest, tell) if STALE in arguments else []
+    if select is None:
+        return CommandEnd(result=BuildResult())
     models, lake = raw_models(manifest, call.project_dir), call.lake()
     if not models and (off := switched_off(manifest)):
         raise ConfigError(
@@ -380,18 +236,23 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
             f"model (`enabled`) of: {', '.join(off)}."
         )
     until = landing.parse_until(call.variables.get("landing_until"))
-    listing = {LISTING: uuid4().hex}
+    listing_id = uuid4().hex
     of_files = [model for model in models if not model.entry.topic]
-    unread, faults = unread_files(
+    unread, faults = list_unread(
         of_files,
         known_files(lake, of_files),
         call.project_dir / call.target_path,
-        listing[LISTING],
+        listing_id,
     )
     waiting, unreachable = unread_topics(lake, models)
     faults += unreachable
     for fault in faults:
         tell(fault)
+
+    def run(**environment: str) -> DbtEnd:
+        given = {LISTING: listing_id, **environment}
+        return call.run("build", *call.build, *select, **given)
+
     found = drops(unread, until)
     if not found:
         if waiting:
@@ -403,7 +264,7 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
         elif AGAIN in arguments or asks_for_more(call, os.environ):
             why = "as requested"
         else:
-            why = _why_build(call, lake, manifest)
+            why = why_build(call, lake, manifest)
         if why is None:
             tell(
                 "no unread landing files, and the last publish is of today and has this code: "
@@ -411,21 +272,40 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
             )
             return CommandEnd(result=BuildResult(faults=tuple(faults)))
         tell(f"no unread landing files; one build of the present data: {why}")
-        end = call.run("build", *call.build, *select, **listing)
+        end = run()
         return _ended([_built(end, None)], end.message, faults)
+    return _build_drops(found, run, lambda names: known_files(lake, models, names), faults, tell)
+
+
+def _build_drops(
+    found: Sequence[Drop],
+    run: Callable[..., DbtEnd],
+    published: Callable[[Sequence[str]], Collection[str]],
+    faults: Sequence[str],
+    tell: Callable[[str], None],
+) -> CommandEnd:
+    """Build drops in their order, up to the first one that is not published.
+
+    Args:
+        found: the drops, oldest first.
+        run: builds what is unread, with more environment variables.
+        published: returns which of some files are published.
+        faults: files and topics that could not be read.
+        tell: prints a line of progress.
+    """
     builds: list[Built] = []
     with TemporaryDirectory(prefix="sparkwap-") as folder:
         steps = Path(folder) / "next"
         for number, drop in enumerate(found, start=1):
-            tell(f"drop {drop} ({number} of {len(found)}): {_count(drop.files, 'file')}")
+            tell(f"drop {drop} ({number} of {len(found)}): {counted(len(drop.files), 'file')}")
             day = {UNTIL: drop.load_date.isoformat()} if drop.load_date else {}
             # A later drop continues with the tables that this one leaves held, and its summary has
             # their next commands; so they are shown only where the build stops.
             later = {next_command.VARIABLE: str(steps)} if number < len(found) else {}
             steps.unlink(missing_ok=True)
-            end = call.run("build", *call.build, *select, **listing, **day, **later)
+            end = run(**day, **later)
             built = _built(end, drop)
-            if end.code or _left(drop, known_files(lake, models, list(built.files))):
+            if end.code or _left(drop, published(built.files)):
                 print(steps.read_text() if steps.exists() else "", end="", flush=True)
                 tell(stopped(drop, found[number:], end.code))
                 if built.outcome in ("done", "published"):
@@ -434,11 +314,31 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
             builds.append(built)
     if builds[-1].outcome == "held":
         tell(
-            f"{_count(found, 'drop')} read, up to {found[-1]}; the last build has left held tables"
+            f"{counted(len(found), 'drop')} read, up to {found[-1]}; the last build has left held "
+            "tables"
         )
     else:
-        tell(f"{_count(found, 'drop')} published, up to {found[-1]}")
+        tell(f"{counted(len(found), 'drop')} published, up to {found[-1]}")
     return _ended(builds, None, faults)
+
+
+def _stale(
+    arguments: Sequence[str],
+    call: DbtCall,
+    manifest: Mapping[str, Any],
+    tell: Callable[[str], None],
+) -> list[str] | None:
+    """Return the arguments of dbt that select what is stale; None if nothing is."""
+    if AGAIN in arguments:
+        raise ConfigError(f"{STALE} and {AGAIN} exclude each other. Nothing was built.")
+    if selects(call.build):
+        raise ConfigError(
+            f"{STALE} selects the nodes itself, so it takes no --select or --exclude. Nothing "
+            "was built. Leave out one of them."
+        )
+    stale = plan_of(call, manifest)
+    tell(render.text(stale)[0])
+    return ["--select", *selection(stale, manifest)] if stale.stale else None
 
 
 def _built(end: DbtEnd, drop: Drop | None) -> Built:

@@ -18,7 +18,7 @@ from sparkwap.gate.results import RunResults
 from sparkwap.metrics.command import MetricsResult
 from sparkwap.page.command import PageResult
 from sparkwap.plan.render import PlanResult
-from sparkwap.pr.life import CommentResult, PullRequestState, StateResult
+from sparkwap.pr.results import CommentResult, PullRequestState, StateResult
 from sparkwap.report.command import ReportResult
 from sparkwap.runs.operations import OPERATIONS
 from sparkwap.runs.operations.found import OperationResult

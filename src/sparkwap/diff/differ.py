@@ -12,6 +12,7 @@ from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.private_catalog import PrivateCatalog, Sql
 from sparkwap.catalog.sparksql import partitioning
 from sparkwap.core.errors import ConfigError, SparkwapError
+from sparkwap.core.names import folded
 from sparkwap.core.personal import Hidden
 from sparkwap.core.sqltext import quote
 from sparkwap.diff import plan as planning
@@ -50,7 +51,7 @@ class Differ:
     ) -> None:
         self._lake = lake
         self._sql = sql
-        self._keys = {_lower(name): tuple(key) for name, key in (keys or {}).items()}
+        self._keys = {folded(name): tuple(key) for name, key in (keys or {}).items()}
         self._hidden = hidden or Hidden()
         self._sample = sample
         private = PrivateCatalog(sql, lake.name)
@@ -167,7 +168,7 @@ class Differ:
             before.document
         ) == md.identity(after.document)
         columns = planning.match_columns(before.columns, after.columns, same_table=same_table)
-        key = planning.key_in(self._keys.get(_lower(name), ()), columns)
+        key = planning.key_in(self._keys.get(folded(name), ()), columns)
         names = [c.name for c in columns.compared]
         found = TableDiff(
             name,
@@ -241,7 +242,3 @@ def _seeds(before: TableVersion, after: TableVersion) -> tuple[int, int]:
     return seeds_of(
         *((md.identity(s.document), s.snapshot or s.row.location) for s in (before, after))
     )
-
-
-def _lower(name: Identifier) -> Identifier:
-    return name[0].lower(), name[1].lower()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -157,10 +157,10 @@ class TableDiff:
             "kind": self.kind,
             "change": self.change,
             "columns": {
-                "added": [_plain(column) for column in self.schema.added],
-                "removed": [_plain(column) for column in self.schema.removed],
-                "retyped": [_plain(column) for column in self.schema.retyped],
-                "renamed": [_plain(column) for column in self.schema.renamed],
+                "added": [asdict(column) for column in self.schema.added],
+                "removed": [asdict(column) for column in self.schema.removed],
+                "retyped": [asdict(column) for column in self.schema.retyped],
+                "renamed": [asdict(column) for column in self.schema.renamed],
                 "changed": dict(self.columns),
                 "hidden": list(self.hidden),
             },
@@ -172,15 +172,7 @@ class TableDiff:
                 "after": self.rows_after,
             },
             "key": list(self.key),
-            "samples": [
-                {
-                    "change": sample.change,
-                    "count": sample.count,
-                    "before": None if sample.before is None else dict(sample.before),
-                    "after": None if sample.after is None else dict(sample.after),
-                }
-                for sample in self.samples
-            ],
+            "samples": [asdict(sample) for sample in self.samples],
             "how": self.how,
             "notes": list(self.notes),
             "seconds": round(self.seconds, 3),
@@ -232,10 +224,6 @@ class RunDiff:
     def to_json(self) -> str:
         """Return the result as JSON."""
         return json.dumps(self.as_dict(), indent=2, ensure_ascii=False)
-
-
-def _plain(column: Any) -> dict[str, Any]:
-    return {name: getattr(column, name) for name in column.__dataclass_fields__}
 
 
 def _weight(table: TableDiff) -> tuple[bool, int, bool, Identifier]:

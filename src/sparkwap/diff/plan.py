@@ -7,12 +7,12 @@ files. Data files that both states have, with the same deletes, need not be read
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sparkwap.catalog.sparksql import type_text
+from sparkwap.core.spark_types import decimal_digits
 from sparkwap.diff.model import (
     AddedColumn,
     RemovedColumn,
@@ -24,7 +24,6 @@ from sparkwap.diff.model import (
 IcebergType = str | Mapping[str, Any]
 
 _WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _MOST_DIGITS = 38
 # Spark cannot hash, cast or compare these types.
 _OPAQUE = ("variant", "geometry", "geography", "void")
@@ -168,10 +167,7 @@ def _wider(old: str, new: str) -> str | None:
 
 def _digits(kind: str) -> tuple[int, int] | None:
     """Return precision and scale of an exact number type; None for other types."""
-    if kind in _WHOLE:
-        return _WHOLE[kind], 0
-    found = _DECIMAL.fullmatch(kind)
-    return (int(found[1]), int(found[2])) if found else None
+    return (_WHOLE[kind], 0) if kind in _WHOLE else decimal_digits(kind)
 
 
 def key_in(key: Collection[str], columns: Columns) -> tuple[str, ...]:

@@ -65,17 +65,16 @@ class FileSearch:
         file = pq.ParquetFile(opened(data))
         found = [f"column {n}" for n in self._cells("parquet", data)]
         found += [f"statistics of column {n}" for n in self._statistics(file)]
-        for name, value in (file.metadata.metadata or {}).items():
-            if self.search.in_text(value.decode("utf-8", "replace")):
-                found.append(f"footer entry {name.decode('utf-8', 'replace')}")
-        return found
+        return [*found, *self._footer(file.metadata.metadata)]
 
     def orc(self, data: Data) -> list[str]:
         found = [f"column {name}" for name in self._cells("orc", data)]
-        for name, value in (orc.ORCFile(opened(data)).metadata or {}).items():
+        return [*found, *self._footer(orc.ORCFile(opened(data)).metadata)]
+
+    def _footer(self, entries: Mapping[bytes, bytes] | None) -> Iterator[str]:
+        for name, value in (entries or {}).items():
             if self.search.in_text(value.decode("utf-8", "replace")):
-                found.append(f"footer entry {name.decode('utf-8', 'replace')}")
-        return found
+                yield f"footer entry {name.decode('utf-8', 'replace')}"
 
     def _cells(self, kind: str, data: Data) -> Iterator[str]:
         names: set[str] = set()

@@ -204,7 +204,7 @@ class SubjectFinder:
     def _rewrite(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite:
         request, conditions = self._request, Conditions(self._journal.salt)
         columns = [column.name for column in state.columns]
-        types = {column.name: column.type for column in state.columns}
+        types = self._types(place.identifier)
         rewrite = Rewrite(place.identifier, columns)
         by_key = Search(frozenset(self._journal.keys))
         keyed = conditions.rows(replace(place, any_cell=False), by_key, {}, columns)

@@ -15,7 +15,7 @@ from sparkwap.catalog.files import local_path, plain_location, read_apart
 from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.erasure.file_formats import Data
 from sparkwap.erasure.file_search import Owned
-from sparkwap.erasure.proof import Proof, Scanner, scan
+from sparkwap.erasure.proof import Proof, Scanned, Scanner
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import SubjectTable
 from sparkwap.maintenance import file_references
@@ -78,7 +78,16 @@ class LakeFiles:
 
     def scan(self, scanner: Scanner, paths: Sequence[str]) -> Proof:
         """Search whole files."""
-        return scan(scanner, paths, self.read, self.lake.store.map)
+
+        def scan_file(path: str) -> Scanned | None:
+            try:
+                data = self.read(path)
+            except FileNotFoundError:
+                return None  # another writer has deleted it
+            return scanner.scan(path, data)
+
+        found = self.lake.store.map(scan_file, sorted(paths))
+        return Proof(tuple(file for file in found if file is not None))
 
     def each(
         self, paths: Iterable[str], read: Callable[[str, Data], Mapping[str, set[Any]]]

@@ -8,7 +8,7 @@ and the bytes of all other files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from urllib.parse import unquote
@@ -201,29 +201,3 @@ class Proof:
     def clean(self) -> bool:
         """Whether no file holds the subject."""
         return not self.holding
-
-
-def scan(
-    scanner: Scanner,
-    paths: Collection[str],
-    read: Callable[[str], Data],
-    spread: Callable[[Callable[[str], Scanned | None], Iterable[str]], list[Scanned | None]],
-) -> Proof:
-    """Read all files.
-
-    Args:
-        scanner: Searches a file.
-        paths: All files.
-        read: Returns the content of a file.
-        spread: Calls a function for each path, in several threads.
-    """
-
-    def scan_file(path: str) -> Scanned | None:
-        try:
-            data = read(path)
-        except FileNotFoundError:
-            return None  # another writer has deleted it
-        return scanner.scan(path, data)
-
-    found = spread(scan_file, sorted(paths))
-    return Proof(tuple(file for file in found if file is not None))

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property, lru_cache
 from typing import Any
@@ -248,8 +248,6 @@ def _day(days: int) -> str | None:
 
 def _moment(micros: int) -> str | None:
     try:
-        from datetime import timedelta
-
         return text_of(datetime(1970, 1, 1) + timedelta(microseconds=micros))
     except (ValueError, OverflowError):
         return None

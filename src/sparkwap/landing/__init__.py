@@ -46,7 +46,8 @@ from sparkwap.landing.entry_parsing import parse_entry
 from sparkwap.landing.errors import LandingError
 from sparkwap.landing.formats import FORMATS, look_into
 from sparkwap.landing.landing_files import LandingFile, list_files
-from sparkwap.landing.reading import model, open_bad_rows
+from sparkwap.landing.log_state import open_bad_rows
+from sparkwap.landing.reading import model
 from sparkwap.landing.unread import choose, copies, parse_until, pending, root_of
 
 __all__ = [

@@ -17,7 +17,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
@@ -86,10 +86,8 @@ class Index:
         listing_id: the id of the command of that listing.
     """
 
-    def __init__(
-        self, file: Path | None = None, owner: str = "", clock: Callable[[], int] = time.time_ns
-    ) -> None:
-        self._file, self._owner, self._clock = file, owner, clock
+    def __init__(self, file: Path | None = None, owner: str = "") -> None:
+        self._file, self._owner = file, owner
         self.rows: dict[str, Hashed] = {}
         self.listing: Listing = {}
         self.listing_id = ""
@@ -127,7 +125,7 @@ class Index:
 
     def hash(self, stream: BinaryIO) -> Hashed:
         """Return the digest of a file."""
-        at, digest = self._clock(), hashlib.sha256()
+        at, digest = time.time_ns(), hashlib.sha256()
         before = Stamp.of(os.fstat(stream.fileno()))
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)

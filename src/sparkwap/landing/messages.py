@@ -10,7 +10,7 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.core.personal import MESSAGE_HEADERS, MESSAGE_KEY
 from sparkwap.landing.contents import Contents
 from sparkwap.landing.row_sql import TOMBSTONE, text
-from sparkwap.landing.topic import OFFSET, RANGE, Known, Range
+from sparkwap.landing.topic import OFFSET, Range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,26 +25,6 @@ TIMESTAMP = "kafka.timestamp"
 """The name of the time of a message in a landing entry, in milliseconds."""
 FIELDS = {OFFSET: "cast(_line as string)", TIMESTAMP: "cast(unix_millis(_message_time) as string)"}
 """SQL of their texts."""
-
-
-def read_known(table: DataFrame, topic: str) -> Known:
-    """Return what a log has of a topic; see `sparkwap.landing.topic.known_of`."""
-    part = "split(_file_path, '/')[{0}]"
-    own = f"_file_path rlike {text(f'^{RANGE.pattern}$')} and {part.format(0)} = {text(topic)}"
-    rows = (
-        table.where("_kind = 'file'")
-        .selectExpr("_file_path", f"{own} as _own")
-        .selectExpr(
-            f"if(_own, {part.format(1)}, null) as _topic_id",
-            f"if(_own, cast({part.format(2)} as int), null) as _partition",
-            f"if(_own, cast(split({part.format(3)}, '-')[1] as bigint), null) as _next",
-        )
-        .groupBy("_topic_id", "_partition")
-        .agg({"_next": "max"})
-        .collect()
-    )
-    found = {(row[0], row[1]): row[2] for row in rows if row[0] is not None}
-    return Known(found, len(found) < len(rows))
 
 
 def messages(

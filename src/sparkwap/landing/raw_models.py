@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from sparkwap.core.dbt_cli import LakePlace
 from sparkwap.landing import (
@@ -20,6 +19,7 @@ from sparkwap.landing import (
     topic,
 )  # fmt: skip
 from sparkwap.landing.index import Index, Stamp
+from sparkwap.landing.landing_files import LandingFile
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -74,15 +74,15 @@ def has_entry(node: Mapping[str, Any]) -> bool:
     return bool(node["resource_type"] == "model" and node["config"].get("meta", {}).get("landing"))
 
 
-def published(catalog: Catalog, model: RawModel) -> Table | None:
-    """Return a raw table; None if no run has published it yet."""
+def published(catalog: Catalog, table: tuple[str, str]) -> Table | None:
+    """Return a raw table, by schema and name; None if no run has published it yet."""
     from pyiceberg.exceptions import NoSuchTableError
 
     try:
-        table = catalog.load_table(model.table)
+        found = catalog.load_table(table)
     except NoSuchTableError:
         return None
-    return None if table.current_snapshot() is None else table
+    return None if found.current_snapshot() is None else found
 
 
 def known_files(
@@ -98,7 +98,7 @@ def known_files(
     catalog = lake.open() if models else None
     if catalog is None:
         return {}
-    tables = [table for model in models if (table := published(catalog, model)) is not None]
+    tables = [table for model in models if (table := published(catalog, model.table)) is not None]
     return {name: digest for table in tables for name, digest in _files_of(table, names)}
 
 
@@ -121,36 +121,34 @@ def unread(
     known = known_files(lake, of_files)
     found = {}
     for model in models:
-        index = Index.of_model(target_path, model.name, model.root, model.entry.path)
         try:
             if model.entry.topic:
                 found[model.table] = unread_messages(lake, model)
-                continue
-            files = list_files(model.root, model.entry, index, uuid4().hex)
-            found[model.table] = len(pending(files, known))
+            else:
+                found[model.table] = len(unread_files(model, known, target_path))
         except LandingError:
             # Its build shows the fault.
             found[model.table] = 1
     return found
 
 
-def unread_files(lake: LakePlace, model: RawModel, target_path: Path) -> dict[str, Stamp]:
-    """Return the files of a raw model that its table does not have, with their stamps, by name.
+def unread_files(
+    model: RawModel, known: Mapping[str, str], target_path: Path, listing_id: str = ""
+) -> dict[LandingFile, Stamp]:
+    """Return the files of a raw model that its table does not have, with their stamps.
 
     Args:
-        lake: the lake.
         model: a raw model with a landing folder.
+        known: name to SHA-256 of the files that were read; see `known_files`.
         target_path: the folder with the indexes of the landing files.
+        listing_id: the id of this listing, for the builds that use it.
 
     Raises:
         LandingError: see `list_files` and `pending`.
     """
     index = Index.of_model(target_path, model.name, model.root, model.entry.path)
-    files = list_files(model.root, model.entry, index, uuid4().hex)
-    return {
-        file.name: index.rows[file.name].stamp
-        for file in pending(files, known_files(lake, [model]))
-    }
+    files = list_files(model.root, model.entry, index, listing_id)
+    return {file: index.rows[file.name].stamp for file in pending(files, known)}
 
 
 def unread_messages(lake: LakePlace, model: RawModel) -> int:
@@ -224,7 +222,7 @@ class BadRow:
 def bad_rows(lake: LakePlace, model: RawModel) -> list[BadRow]:
     """Return the published bad rows of a raw model that no replay has accepted."""
     catalog = lake.open()
-    table = published(catalog, model) if catalog is not None else None
+    table = published(catalog, model.table) if catalog is not None else None
     return [] if table is None else open_rows(table)
 
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from sparkwap.landing.formats.base import Group
 from sparkwap.landing.formats.json_format import JsonFormat
 from sparkwap.landing.index import LISTING, Index
 from sparkwap.landing.landing_files import LandingFile, layout_of
+from sparkwap.landing.log_state import NOTHING, KnownFiles, known_log, open_bad_rows, read_known
 from sparkwap.landing.row_sql import text
 from sparkwap.landing.topic import Known, Range, TopicState, unread_ranges
 from sparkwap.landing.unread import copies, files_to_read, parse_until, root_of
@@ -30,26 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@dataclass(frozen=True)
-class KnownFiles:
-    """The files and columns that a log already has.
-
-    Attributes:
-        files: file name to SHA-256.
-        dates: file name to load date.
-        columns: file name to published columns.
-        extras: the entity's columns that the entry does not name.
-        batch: number of the last load; 0 for none.
-    """
-
-    files: Mapping[str, str]
-    dates: Mapping[str, date | None]
-    columns: Mapping[str, tuple[str, ...]]
-    extras: tuple[str, ...]
-    batch: int
-
-
-NOTHING = KnownFiles({}, {}, {}, (), 0)
 EMPTY = Contents((), 0)
 
 
@@ -93,7 +74,7 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
         state = kafka.state(settings, entry.topic)
         if table is None and (published := here.published()) is not None:
             require_all_messages(entry, session.sql(f"select * from {published}"), state)
-        had = messages.read_known(table, entry.topic) if table is not None else Known()
+        had = read_known(table, entry.topic) if table is not None else Known()
         ranges = unread_ranges(entry, had, state)
         return reader.read_messages(ranges, kafka.spark_options(settings))
     until = parse_until(here.settings.get(UNTIL) or drop.get("until"))
@@ -109,7 +90,7 @@ def require_all_messages(entry: Entry, published: DataFrame, state: TopicState) 
     Raises:
         LandingError: the log has messages that Kafka no longer has.
     """
-    known = messages.read_known(published, entry.topic)
+    known = read_known(published, entry.topic)
     gone = known.others or any(
         topic_id != state.topic_id or state.offsets.get(partition, (1, 1))[0] > 0
         for topic_id, partition in known.positions
@@ -137,34 +118,6 @@ def _as_of(session: SparkSession, entry: Entry, here: node.Node) -> DataFrame:
 
 def _is_true(value: object) -> bool:
     return str(value).strip().lower() in ("true", "1", "yes")
-
-
-def known_log(table: DataFrame, entry: Entry, with_files: bool) -> KnownFiles:
-    """Return what a log has: one query for its file rows, if asked for; one for its last load."""
-    own = [c for c in table.columns if not c.startswith("_")]
-    files = table.where("_kind = 'file'").select(
-        "_file_path", "_file_sha256", "_load_date", "_file_columns"
-    )
-    rows = files.collect() if with_files else []
-    batch = table.selectExpr("max(_batch)").collect()[0][0]
-    return KnownFiles(
-        files={row["_file_path"]: row["_file_sha256"] for row in rows},
-        dates={row["_file_path"]: row["_load_date"] for row in rows},
-        columns={row["_file_path"]: tuple(row["_file_columns"] or ()) for row in rows},
-        extras=tuple(c for c in own if c not in entry.columns),
-        batch=batch or 0,
-    )
-
-
-def open_bad_rows(table: DataFrame) -> DataFrame:
-    """Return the bad rows of a log that no later load has replaced, with all columns of the log."""
-    bad = table.where("_kind = 'bad'").alias("b")
-    later = table.where("_kind in ('row', 'bad')").alias("l")
-    # The load date is the log's partition: Spark scans only the drops that have bad rows.
-    same = "b._load_date = l._load_date and b._file_path = l._file_path and b._row = l._row"
-    from pyspark.sql.functions import expr
-
-    return bad.join(later, expr(f"{same} and l._batch > b._batch"), "left_anti")
 
 
 @dataclass(frozen=True)
@@ -378,7 +331,7 @@ class Reader:
         parts = [
             log.rows(
                 FORMATS[group.layout.format].text_format.parse(
-                    texts.where(_is_one_of("_path", group.paths)), group
+                    texts.where(f"_path in ({', '.join(map(text, group.paths))})"), group
                 ),
                 listed, self.entry, group.layout, columns, _has_code(group), undated=False,
             ).where("_kind = 'row'")
@@ -441,7 +394,3 @@ def _load(layout: FileLayout) -> str:
 
 def _all_columns(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(c for columns in lists for c in columns))
-
-
-def _is_one_of(column: str, values: Sequence[str]) -> str:
-    return f"{column} in ({', '.join(map(text, values))})"

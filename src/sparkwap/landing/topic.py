@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from sparkwap.core.text import counted
 from sparkwap.landing.entry import Entry
 from sparkwap.landing.errors import LandingError
 
@@ -115,7 +116,7 @@ def unread_ranges(entry: Entry, known: Known, state: TopicState) -> list[Range]:
         if partition in read or at < oldest:
             at = max(at, entry.skip_to.get(partition, 0))
         if at < oldest:
-            lost = _messages(oldest - at)
+            lost = counted(oldest - at, "message")
             deleted.append(
                 f"partition {partition}: {lost} from offset {at} on, deleted before "
                 f"{'it was' if oldest - at == 1 else 'they were'} read; the oldest message is at "
@@ -201,7 +202,3 @@ _NEW_MODEL = (
     "raw model for the topic as it is now, with a `sequence` by a column of the source if it has "
     "one, and combine both downstream"
 )
-
-
-def _messages(count: int) -> str:
-    return f"{count:,} message{'' if count == 1 else 's'}"

@@ -32,7 +32,7 @@ from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.names import base_tag, side_schema, split_side_schema
 from sparkwap.core.sqltext import fingerprint, literal, quote
-from sparkwap.maintenance.choice import Compaction, options
+from sparkwap.maintenance.file_choice import Compaction, options
 from sparkwap.maintenance.rules import Rules
 
 if TYPE_CHECKING:

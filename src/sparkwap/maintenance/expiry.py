@@ -213,7 +213,7 @@ def _since(document: md.Document, snapshot_id: int | None) -> int:
 
 
 def _max_age(document: md.Document, name: str) -> int | None:
-    age = (document.get("refs") or {}).get(name, {}).get("max-ref-age-ms")
+    age = md.raw_refs(document).get(name, {}).get("max-ref-age-ms")
     return None if age is None else int(age)
 
 

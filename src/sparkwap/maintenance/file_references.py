@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import (
-    ManifestEntryStatus,
-    ManifestFile,
-)
+from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table.snapshots import Snapshot
 
 from sparkwap.catalog import metadata as md
@@ -77,7 +74,7 @@ def files_of_document(lake: Lake, location: str, document: md.Document) -> set[s
     for entry in document.get("snapshots") or ():
         if "manifest-list" in entry:
             found.add(entry["manifest-list"])
-            for manifest in _snapshot(entry).manifests(io):
+            for manifest in Snapshot.model_validate(entry).manifests(io):
                 manifests[manifest.manifest_path] = manifest
     for path, manifest in manifests.items():
         found.add(path)
@@ -88,10 +85,6 @@ def files_of_document(lake: Lake, location: str, document: md.Document) -> set[s
 def _entries(manifest: ManifestFile, io: FileIO) -> Iterable[str]:
     entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
     return [e.data_file.file_path for e in entries if e.status != ManifestEntryStatus.DELETED]
-
-
-def _snapshot(entry: Mapping[str, Any]) -> Snapshot:
-    return Snapshot.model_validate(entry)
 
 
 def unreachable(paths: Iterable[str], known: Collection[str]) -> list[str]:

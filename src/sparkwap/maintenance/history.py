@@ -10,6 +10,7 @@ from itertools import pairwise
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.content_equality import same_rows
 from sparkwap.core.names import is_publish_tag
+from sparkwap.maintenance.rules import keeps_files
 
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
 _MIN_KEPT = "history.expire.min-snapshots-to-keep"
@@ -52,7 +53,7 @@ def outdated(
         keep_publishes: How many of the latest publishes stay.
         bases: Receipt -> the snapshots that a rollback of its publish needs.
     """
-    if md.properties_of(document).get(md.GC_ENABLED, "true").lower() == "false":
+    if keeps_files(document):
         return Outdated()
     snapshots = {int(one["snapshot-id"]): one for one in document.get("snapshots") or ()}
     asked = _asked(document, keep_ms)

@@ -15,6 +15,7 @@ from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.core.names import is_diff_folder, run_of_folder
 from sparkwap.ledger.records import group_publishes
+from sparkwap.maintenance.rules import keeps_files
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
@@ -135,7 +136,7 @@ def known_folders(
         if is_clone(document):
             continue
         present[folder] = plain(row.location)
-        if md.properties_of(document).get(md.GC_ENABLED, "true").lower() == "false":
+        if keeps_files(document):
             keep_out.add(folder)
     named = {str(row[column]) for row in publishes for column in _FILES if row.get(column)}
     replacing = [row for row in publishes if row["how"] in _REPLACING]
@@ -179,10 +180,13 @@ def _removed(publishes: Sequence[Mapping[str, Any]]) -> set[str]:
     """
     removed: set[str] = set()
     for row in publishes:
+        path = None
         if row["action"] == "publish" and row["how"] in ("replace", "view"):
-            removed |= {_table_folder(path) for path in (row["base_metadata"],) if path}
+            path = row["base_metadata"]
         elif row["action"] == "rollback" and row["how"] in _REPLACING:
-            removed |= {_table_folder(path) for path in (row["published_metadata"],) if path}
+            path = row["published_metadata"]
+        if path:
+            removed.add(_table_folder(path))
     last: dict[Identifier, str | None] = {}
     for publish in reversed(group_publishes(publishes)):
         for entry in publish.entries:

@@ -19,7 +19,7 @@ from pyiceberg.manifest import (
     write_manifest,
     write_manifest_list,
 )
-from pyiceberg.table import Table
+from pyiceberg.table import StaticTable, Table
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import table_row
@@ -111,7 +111,7 @@ def live_snapshot(
     table = lake.catalog.load_table(identifier)
     if table.metadata_location != row.location:
         # Another writer has committed; the caller's commit detects this and tries again.
-        table = _static(table, row.location)
+        table = StaticTable.from_metadata(row.location, table.io.properties)
     snapshot = table.snapshot_by_id(snapshot_id)
     entry = md.snapshot(document, snapshot_id)
     if snapshot is None or entry is None:
@@ -150,12 +150,6 @@ def live_snapshot(
     if int(document.get("format-version") or 1) > 1:
         fresh["sequence-number"] = sequence
     return LiveSnapshot(fresh, tuple(written))
-
-
-def _static(table: Table, location: str) -> Table:
-    from pyiceberg.table import StaticTable
-
-    return StaticTable.from_metadata(location, table.io.properties)
 
 
 def _live_manifest(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
@@ -12,20 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import LedgerRows
 from sparkwap.catalog import lease as leasing
-from sparkwap.catalog import metadata as md
-from sparkwap.catalog.branches import table_row
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.file_plan import StateFiles
 from sparkwap.catalog.model import Identifier
-from sparkwap.catalog.pointers import Pointer
-from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
 from sparkwap.catalog.store import Staged
-from sparkwap.core.errors import CatalogError, SparkwapError
-from sparkwap.core.names import LEDGER_SCHEMA, audit_branch
+from sparkwap.core.errors import SparkwapError
+from sparkwap.core.names import audit_branch
 from sparkwap.core.text import first_line
 from sparkwap.gate.settings import Upkeep
-from sparkwap.maintenance import choice as choosing
-from sparkwap.maintenance.choice import COSTS, HORIZON_DAYS, Choice, Fact
+from sparkwap.maintenance.choice import HORIZON_DAYS, Choice, choose
 from sparkwap.maintenance.compaction import (
     Compactor,
     Execute,
@@ -33,26 +26,18 @@ from sparkwap.maintenance.compaction import (
     at_work,
     remove_leftovers,
 )
-from sparkwap.maintenance.history import Outdated, outdated
+from sparkwap.maintenance.file_choice import COSTS
+from sparkwap.maintenance.history import Outdated
+from sparkwap.maintenance.inspection import TableInspector
 from sparkwap.maintenance.maintenance_report import Report, TableReport, lines
-from sparkwap.maintenance.metadata_files import compression, needed, superseded
+from sparkwap.maintenance.metadata_files import compression
 from sparkwap.maintenance.rules import Rules
-from sparkwap.maintenance.table_use import (
-    DAY_MS,
-    TableUse,
-    cold_sequence,
-    overwritten_after,
-    table_use,
-)
+from sparkwap.maintenance.table_use import table_use
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
-METADATA_MARGIN_MS = 60 * 60 * 1000
-"""A reader may be late: it reads the metadata file that it has looked up before."""
-
 _DELETED_TOGETHER = 100
-_FILE_SIZE = "write.target-file-size-bytes"
 
 
 class Maintainer:
@@ -83,8 +68,7 @@ class Maintainer:
         self._lease_id = str(uuid.uuid4())
         self._branch = audit_branch(self._lease_id, None)
         self._upkeep = upkeep
-        self._rules = rules
-        self._known: TableUse | None = None
+        self._inspector = TableInspector(lake, self._branch, upkeep, rules)
 
     def look(
         self, tables: Collection[str] = (), budget: float | None = None, *, everything: bool = False
@@ -99,17 +83,17 @@ class Maintainer:
         Raises:
             CatalogError: Metadata cannot be read.
         """
-        now = self._now()
-        known = self._known = table_use(self._lake, now)
-        rows = self._tables(tables)
+        now, inspector = self._now(), self._inspector
+        inspector.use = table_use(self._lake, now)
+        rows = inspector.tables(tables)
         cores = self._cores() if rows else 1
         reports = self._lake.store.map(
-            lambda row: self._guarded(row, known, now, cores, everything), rows
+            lambda row: inspector.inspect(row, now, cores, everything), rows
         )
-        self._find_metadata([one for one, _ in reports], now)
+        inspector.find_metadata([one for one, _ in reports], now)
         facts = {one.name: fact for one, fact in reports}
         by_name = {one.name: one for one, _ in reports}
-        for chosen in choosing.choose(facts.values(), budget, everything=everything):
+        for chosen in choose(facts.values(), budget, everything=everything):
             by_name[chosen.fact.name].choice = chosen
         ranked = sorted(
             by_name.values(),
@@ -167,158 +151,13 @@ class Maintainer:
         )
         return max(0.0, self._upkeep.share * runs - spent)
 
-    def _rules_of(self, identifier: Identifier) -> Rules:
-        return (self._rules or {}).get(identifier, Rules())
-
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._lake.leases.now(), UTC)
-
-    # -- facts -----------------------------------------------------------------------------------
-
-    def _tables(self, wanted: Collection[str]) -> list[Pointer]:
-        """Return the tables of the ledger, and those of the project that the gate has switched on.
-
-        Raises:
-            SparkwapError: A wanted table or schema is not among them.
-        """
-        marked = self._lake.store.backend.side_schemas()
-        rows = [
-            row
-            for row in self._lake.store.backend.all()
-            if row.kind == "table" and row.identifier[0] not in marked and self._ours(row)
-        ]
-        if not wanted:
-            return rows
-        chosen = [
-            row for row in rows if {row.identifier[0], ".".join(row.identifier)} & set(wanted)
-        ]
-        found = {name for row in chosen for name in (row.identifier[0], ".".join(row.identifier))}
-        missing = sorted(set(wanted) - found)
-        if missing:
-            raise SparkwapError(
-                f"There is no table or schema {', '.join(missing)} that this project has built in "
-                "this target. Nothing has changed. Give names as schema.table or schema."
-            )
-        return chosen
-
-    def _ours(self, row: Pointer) -> bool:
-        known = self._rules is None or row.identifier in self._rules
-        if row.identifier[0] != LEDGER_SCHEMA and not known:
-            return False
-        try:
-            properties = md.properties_of(self._lake.store.load(row.location))
-        except CatalogError:
-            return False
-        if properties.get(md.GC_ENABLED, "true").lower() == "false":
-            return False
-        gated = properties.get(md.WAP_ENABLED, "").lower() == "true"
-        return gated or row.identifier[0] == LEDGER_SCHEMA
 
     def _cores(self) -> int:
         """Return how many tasks Spark runs at the same time, by its default parallelism."""
         query = "select distinct spark_partition_id() from range(10000)"
         return max(1, len(self._execute(query)))
-
-    def _guarded(
-        self, row: Pointer, known: TableUse, now: datetime, cores: int, everything: bool
-    ) -> tuple[TableReport, Fact]:
-        """Like `_report`; a table that cannot be read does not stop the others."""
-        try:
-            return self._report(row, known, now, cores, everything)
-        except Exception as error:
-            name, reason = ".".join(row.identifier), f"it cannot be read: {first_line(str(error))}"
-            return TableReport(name, problem=reason), Fact(name, None, reason=reason)
-
-    def _report(
-        self, row: Pointer, known: TableUse, now: datetime, cores: int, everything: bool
-    ) -> tuple[TableReport, Fact]:
-        name = ".".join(row.identifier)
-        document = self._lake.store.load(row.location)
-        rules = self._rules_of(row.identifier)
-        main = md.snapshot(document, md.main_of(document) or -1)
-        found = TableReport(
-            name,
-            md.count(main, "total-data-files"),
-            md.count(main, "total-delete-files") or 0,
-            md.count(main, "total-files-size") or 0,
-            known.readings.get(name, 0.0) + rules.readings_per_day,
-        )
-        reason = at_work(self._lake, row.identifier, self._branch)
-        found.problem = reason
-        if row.identifier[0] != LEDGER_SCHEMA and reason is None:
-            found.outdated = self._outdated(row.identifier, document, known, now)
-            found.compress = bool(compression(document))
-        if main is None:
-            return found, Fact(name, None, reason="it has no rows")
-        if not rules.compact:
-            return found, Fact(name, None, reason="wap_maintain is false in its config")
-        pace = overwritten_after(document, known.paces.get(name))
-        state, manifests = StateFiles(), 0
-        if (found.files or 0) > 1 or found.delete_files:
-            try:
-                snapshot = Snapshot(self._lake.store, document, main)
-                state, manifests = snapshot.files(), len(snapshot.manifests)
-            except Unreadable as error:
-                return found, Fact(name, None, reason=f"its files are not known: {error}")
-            found.files, found.delete_files = len(state.data), len(state.deletes)
-            found.bytes = sum(one.size for one in state.data)
-        properties = md.properties_of(document)
-        target = choosing.target_size(found.bytes, cores, rules, properties.get(_FILE_SIZE))
-        work = choosing.compaction(
-            state,
-            target,
-            rules,
-            manifests=manifests,
-            cold=cold_sequence(document, now),
-            everything=everything,
-        )
-        return found, Fact(
-            name,
-            work,
-            choosing.readings(found.readings, pace),
-            known.slower.get(name, known.slower.get("", 1.0)),
-            known.waited.get(name, 0.0),
-            reason,
-        )
-
-    def _outdated(
-        self, identifier: Identifier, document: md.Document, known: TableUse, now: datetime
-    ) -> Outdated:
-        rules = self._rules_of(identifier)
-        keep_days = rules.keep_days or self._upkeep.keep_days
-        if any(one.command == leasing.REPLAY for one in leasing.living(self._lake.leases)):
-            return Outdated()
-        return outdated(
-            document,
-            self._oldest_state(now),
-            keep_ms=keep_days * DAY_MS,
-            keep_publishes=rules.keep_publishes or self._upkeep.keep_publishes,
-            bases=known.bases.get(".".join(identifier), {}),
-        )
-
-    def _oldest_state(self, now: datetime) -> int:
-        """Return when the oldest living run began, else now, in milliseconds.
-
-        What such a run has read was the state of `main` at that time, or later.
-        """
-        began = [one.began for one in leasing.living(self._lake.leases)]
-        return int(min([now, *began]).timestamp() * 1000)
-
-    def _find_metadata(self, reports: Collection[TableReport], now: datetime) -> None:
-        """Note the metadata files of former states; those of what cannot be read stay."""
-        try:
-            keep, before = needed(self._lake), self._oldest_state(now) - METADATA_MARGIN_MS
-        except Exception:
-            keep, before = None, 0
-        for one in reports:
-            files: list[str] = []
-            identifier = _identifier(one.name)
-            if keep is not None and one.problem is None and identifier[0] != LEDGER_SCHEMA:
-                with contextlib.suppress(Exception):
-                    row = table_row(self._lake.store, identifier)
-                    document = self._lake.store.load(row.location)
-                    files = superseded(self._lake.store, document, keep, before)
-            one.outdated = replace(one.outdated, metadata_files=tuple(files))
 
     # -- work ------------------------------------------------------------------------------------
 
@@ -326,21 +165,21 @@ class Maintainer:
         chosen = one.choice
         if chosen is None or not (chosen.compact or chosen.waits):
             return
-        work, identifier = chosen.fact.work, _identifier(one.name)
+        work = chosen.fact.work
         row = self._row(one, "compact", chosen)
         if chosen.waits or (left is not None and left <= 0):
             one.choice = Choice(
                 chosen.fact, False, reason=chosen.reason or "the budget is used up", waits=True
             )
-            if self._known is not None and one.name not in self._known.waited:
+            if one.name not in self._inspector.use.waited:
                 self._record({**row, "outcome": "waits", "reason": one.choice.reason})
             return
         assert work is not None
         started = time.monotonic()
         compactor = Compactor(self._lake, self._execute, run_id=self._run_id, branch=self._branch)
-        rules = self._rules_of(identifier)
+        rules = self._inspector.rules_of(one.identifier)
         try:
-            one.done = compactor.compact(identifier, work, rules, chosen.max_files)
+            one.done = compactor.compact(one.identifier, work, rules, chosen.max_files)
         except NotMoved as late:
             one.problem = f"dropped, because a writer was faster: {late}"
             outcome: dict[str, Any] = {"outcome": "dropped", "reason": str(late)}
@@ -365,9 +204,7 @@ class Maintainer:
     def _expire(self, one: TableReport, report: Report) -> None:
         if not (one.outdated.tags or one.outdated.snapshots or one.compress):
             return
-        identifier = _identifier(one.name)
-        known, now = self._known, self._now()
-        assert known is not None
+        identifier, now = one.identifier, self._now()
 
         def stage() -> Staged[Outdated]:
             row = self._lake.store.backend.get(identifier)
@@ -378,7 +215,7 @@ class Maintainer:
             if at_work(self._lake, identifier, self._branch) is not None:
                 one.compress = False
                 return Staged(Outdated())
-            found = self._outdated(identifier, document, known, now)
+            found = self._inspector.outdated(identifier, document, now)
             codec = compression(document)
             one.compress = bool(codec)
             if not (found.tags or found.snapshots or codec):
@@ -407,7 +244,7 @@ class Maintainer:
         if not found:
             return
         # Others may have registered one of them meanwhile.
-        self._find_metadata([one], self._now())
+        self._inspector.find_metadata([one], self._now())
         files = [path for path in found if path in one.outdated.metadata_files]
         one.outdated = replace(one.outdated, metadata_files=tuple(files))
         if not files:
@@ -428,7 +265,7 @@ class Maintainer:
         )
 
     def _row(self, one: TableReport, action: str, chosen: Choice | None) -> dict[str, Any]:
-        schema, name = _identifier(one.name)
+        schema, name = one.identifier
         row = {
             "run_id": self._run_id,
             "at": datetime.now(UTC),
@@ -477,8 +314,3 @@ def end_of_run(
     except Exception as error:
         return [f"  The maintenance after the run failed; readers of main see no change: {error}"]
     return lines(report, short=True) if report.anything or report.failed else []
-
-
-def _identifier(name: str) -> Identifier:
-    schema, _, table = name.partition(".")
-    return schema, table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sparkwap.catalog.model import Identifier
 from sparkwap.core.text import counted
 from sparkwap.maintenance.choice import Choice
 from sparkwap.maintenance.compaction import Compacted
@@ -41,6 +42,12 @@ class TableReport:
     outdated: Outdated = field(default_factory=Outdated)
     compress: bool = False
     problem: str | None = None
+
+    @property
+    def identifier(self) -> Identifier:
+        """Schema and table."""
+        schema, _, table = self.name.partition(".")
+        return schema, table
 
 
 @dataclass

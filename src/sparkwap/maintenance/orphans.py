@@ -16,7 +16,6 @@ Deleted files cannot be brought back, so a file is deleted only if all of this h
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 _PARTS = ("data", "metadata")
-_METADATA = re.compile(r"\.metadata\.json$|\.gz\.metadata\.json$|^v\d+(\.gz)?\.metadata\.json$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +262,7 @@ def _why_left_alone(
 
 
 def _is_metadata(path: str) -> bool:
-    return _METADATA.search(path.rpartition("/")[2]) is not None
+    return path.endswith(".metadata.json")
 
 
 def _turn(path: str, known: KnownFolders) -> tuple[bool, bool, str]:

@@ -17,7 +17,7 @@ from sparkwap.catalog.pointers import Pointer, PointerUpdate, changed_names, dro
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import GateError
 from sparkwap.core.names import base_tag
-from sparkwap.maintenance.survey import Alive
+from sparkwap.maintenance.rules import keeps_files
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
@@ -55,7 +55,6 @@ def sweep_branch(
     run_id: str,
     reason: str,
     older_than: datetime,
-    alive: Alive = leasing.alive,
 ) -> SweptBranch:
     """Remove an audit branch and everything that exists only on it, in one transaction.
 
@@ -69,7 +68,6 @@ def sweep_branch(
         run_id: The run that sweeps.
         reason: The reason, for the ledger.
         older_than: Remove only snapshots from before this time; a later sweep removes the others.
-        alive: Returns whether the run of a lease lives, at the catalog's time.
 
     Raises:
         InUse: A living run uses the branch; nothing has changed.
@@ -80,7 +78,7 @@ def sweep_branch(
 
     def unused(leases: Sequence[Lease], now: float) -> None:
         for lease in leases:
-            if lease.branch == branch and alive(lease, now):
+            if lease.branch == branch and leasing.alive(lease, now):
                 in_use = leasing.describe(lease, lives=True)
                 raise InUse(f"{branch} is {in_use}. The branch was not changed.")
 
@@ -199,7 +197,7 @@ def unreferenced(document: md.Document, dropped: Collection[str], before_ms: int
         The ids of the snapshots; none of a table with ``gc.enabled=false``, and none that another
         tool has written, because it may have staged them without a branch.
     """
-    if md.properties_of(document).get(md.GC_ENABLED, "true").lower() == "false":
+    if keeps_files(document):
         return set()
     snapshots = {int(entry["snapshot-id"]): entry for entry in document.get("snapshots") or ()}
     reached: set[int] = set()

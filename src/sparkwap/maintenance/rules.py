@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from sparkwap.catalog import metadata as md
 from sparkwap.core.errors import ConfigError
 
 MB = 1024 * 1024
@@ -62,6 +63,11 @@ class Rules:
                 f"false, or a mapping with any of: {known}."
             )
         return cls(**{key: value for key, value in given.items() if value is not None})
+
+
+def keeps_files(document: md.Document) -> bool:
+    """Return whether a table has ``gc.enabled=false``: it may share files, so none is deleted."""
+    return md.properties_of(document).get(md.GC_ENABLED, "true").lower() == "false"
 
 
 def _number(least: float, most: float = float("inf")) -> Callable[[Any], bool]:

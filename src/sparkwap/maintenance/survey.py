@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -23,14 +23,13 @@ from sparkwap.core.names import (
     is_publish_tag,
     is_run_branch,
     publish_of_abort_tag,
+    publish_tag,
 )
 from sparkwap.maintenance.decision import BranchFact, ManifestFact, TagFact
 
 if TYPE_CHECKING:
     from sparkwap.ledger.records import KeptManifest, LedgerPublish
     from sparkwap.publish.lake import Lake
-
-Alive = Callable[[Lease, float], bool]
 
 
 @dataclass(frozen=True)
@@ -70,18 +69,14 @@ class _Seen:
     changed: list[int] = field(default_factory=list)
 
 
-def take_survey(lake: Lake, alive: Alive = leasing.alive) -> Survey:
+def take_survey(lake: Lake) -> Survey:
     """Collect the facts about everything that a sweep could remove.
-
-    Args:
-        lake: The lake.
-        alive: Returns whether the run of a lease lives, at the catalog's time.
 
     Raises:
         CatalogError: A metadata file is missing or cannot be read.
     """
     now = lake.leases.now()
-    leases = tuple((lease, alive(lease, now)) for lease in lake.leases.all())
+    leases = tuple((lease, leasing.alive(lease, now)) for lease in lake.leases.all())
     rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
     documents = dict(zip(rows, lake.store.documents(rows), strict=True))
     in_use = {lease.branch: leasing.describe(lease, lives=True) for lease, lives in leases if lives}
@@ -179,7 +174,7 @@ def _tags(
             continue
         if ref.type != "tag" or not (branch or is_publish_tag(name)):
             continue
-        age = (document.get("refs") or {}).get(name, {}).get("max-ref-age-ms")
+        age = md.raw_refs(document).get(name, {}).get("max-ref-age-ms")
         snapshot = md.snapshot(document, ref.snapshot_id) or {}
         written = int(snapshot.get("timestamp-ms") or 0)
         yield TagFact(
@@ -190,18 +185,18 @@ def _tags(
             if branch
             else same_rows(document, ref.snapshot_id, main),
             # Without a row of the publish, the time when the snapshot was written is a lower bound.
-            since=published.get(name[-8:]) or datetime.fromtimestamp(written / 1000, UTC),
+            since=published.get(name) or datetime.fromtimestamp(written / 1000, UTC),
             keeps=None if age is None else timedelta(milliseconds=int(age)),
             in_use=using[0] if using else None,
         )
 
 
 def _published_at(lake: Lake) -> dict[str, datetime]:
-    """Return short run id -> time of the run's last publish."""
+    """Return receipt -> time of the last publish of its run."""
     found: dict[str, datetime] = {}
     for publish in lake.ledger.publishes():
-        short = publish.run_id.replace("-", "")[:8].lower()
-        found[short] = max(found.get(short, _EARLY), publish.published_at)
+        tag = publish_tag(publish.run_id)
+        found[tag] = max(found.get(tag, _EARLY), publish.published_at)
     return found
 
 

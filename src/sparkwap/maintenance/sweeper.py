@@ -17,7 +17,7 @@ from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.maintenance import orphans, removal
 from sparkwap.maintenance.compaction import remove_leftovers
 from sparkwap.maintenance.decision import SweepPlan, Swept, decide
-from sparkwap.maintenance.survey import Alive, Survey, take_survey
+from sparkwap.maintenance.survey import Survey, take_survey
 from sparkwap.publish.lake import Lake
 
 _SHOWN = 20
@@ -36,7 +36,6 @@ class SweepReport:
         snapshots: Number of snapshots of runs that no branch and no tag reaches.
         dead: Runs that died, in words.
         problems: Objects that could not be removed, with the reason.
-        looked_for_files: Whether the sweep looked for files.
     """
 
     plan: SweepPlan
@@ -46,7 +45,6 @@ class SweepReport:
     snapshots: int = 0
     dead: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    looked_for_files: bool = True
 
     @property
     def anything(self) -> bool:
@@ -65,7 +63,6 @@ class Sweeper:
         limits: The ages.
         retention_days: Days for which a publish can be rolled back, so that the tables which it
             replaced stay; None for ever.
-        alive: Returns whether the run of a lease lives, at the catalog's time.
     """
 
     def __init__(
@@ -75,13 +72,11 @@ class Sweeper:
         run_id: str,
         limits: Limits,
         retention_days: int | None,
-        alive: Alive = leasing.alive,
     ) -> None:
         self._lake = lake
         self._run_id = run_id
         self._limits = limits
         self._retention = retention_days
-        self._alive = alive
 
     def look(self) -> SweepReport:
         """Return what a sweep would remove now, without changing anything.
@@ -145,20 +140,18 @@ class Sweeper:
                     run_id=self._run_id,
                     reason=branch.reason,
                     older_than=older_than,
-                    alive=self._alive,
                 )
                 report.snapshots += swept.snapshots
                 report.dead += [leasing.describe(lease, lives=False) for lease in swept.leases]
         self._sweep_tables(report, older_than)
         self._record_dead(report)
         self._delete_manifests(report)
-        report.looked_for_files = files
         if files:
-            survey = take_survey(self._lake, self._alive)
+            survey = take_survey(self._lake)
             rows = survey.rows
             documents = dict(zip(rows, self._lake.store.documents(rows), strict=True))
             found = self._find(survey, documents)
-            report.found = orphans.Orphans(found.folders, found.left_alone)
+            report.found = found
             with _reported(report, "files"):
                 gone = orphans.delete(self._lake, found, documents)
                 report.found = orphans.Orphans(tuple(gone), found.left_alone)
@@ -174,7 +167,7 @@ class Sweeper:
     # -- steps -----------------------------------------------------------------------------------
 
     def _decided(self) -> tuple[Survey, SweepPlan]:
-        survey = take_survey(self._lake, self._alive)
+        survey = take_survey(self._lake)
         return survey, decide(
             survey.branches, survey.tags, self._limits, survey.now, survey.manifests
         )
@@ -209,7 +202,7 @@ class Sweeper:
 
     def _sweep_tables(self, report: SweepReport, older_than: datetime) -> None:
         """Remove tags, and the snapshots that earlier discards have left."""
-        survey = take_survey(self._lake, self._alive)
+        survey = take_survey(self._lake)
         tags = _by_table(report.plan.tags)
         for row in survey.rows:
             if row.kind != "table" or row.identifier[0] in survey.side_schemas:
@@ -234,7 +227,7 @@ class Sweeper:
         """Record the runs that died, and release their leases."""
         now = self._lake.leases.now()
         for lease in self._lake.leases.all():
-            if not self._alive(lease, now):
+            if not leasing.alive(lease, now):
                 text = leasing.describe(lease, lives=False)
                 self._lake.ledger.append(LedgerRows("runs", [removal.died(lease, text)]))
                 self._lake.leases.release(lease.run_id)

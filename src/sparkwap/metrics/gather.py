@@ -16,13 +16,13 @@ from sparkwap.core.redaction import redact
 from sparkwap.landing.raw_models import (
     bad_rows,
     has_entry,
+    known_files,
     raw_models,
     unread_files,
     unread_messages,
 )
 from sparkwap.ledger.tables import ex
-from sparkwap.metrics.decide import Runs
-from sparkwap.metrics.facts import BranchFacts, CatalogFacts, Facts, RawModelFacts, Row
+from sparkwap.metrics.decide import BranchFacts, CatalogFacts, Facts, RawModelFacts, Row, Runs
 from sparkwap.publish.lake import Lake
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def _tests(lake: Lake, runs: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _catalog(lake: Lake) -> CatalogFacts:
-    now, sides = lake.leases.now(), lake.side_schemas()
-    busy = {lease.branch for lease in lake.leases.all() if leasing.alive(lease, now)}
+    sides = lake.side_schemas()
+    busy = {lease.branch for lease in leasing.living(lake.leases)}
     return CatalogFacts(
         tuple(_branch(lake, branch, busy) for branch in lake.branches.all()),
         {
@@ -181,7 +181,9 @@ def _raw_model(node: Mapping[str, Any], call: DbtCall, place: LakePlace) -> RawM
     if model.entry.topic:
         messages = parts.read("topic", lambda: unread_messages(place, model))
     else:
-        files = parts.read("files", lambda: unread_files(place, model, target))
+        files = parts.read(
+            "files", lambda: unread_files(model, known_files(place, [model]), target)
+        )
     bad = parts.read("quarantine", lambda: bad_rows(place, model))
     return RawModelFacts(
         model.name,

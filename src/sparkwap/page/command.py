@@ -63,13 +63,15 @@ def page(parsed: argparse.Namespace) -> CommandEnd:
     call.lake()  # reports an unusable profile here, and not in the browser
     settings = Settings(new_token(os.environ), tuple(arguments))
     port = free_port(parsed.port)
+    own = f"http://{HOST}:{port}"
+    public = public or own
     path = folder_of(call) / f"settings_{port}.json"
     settings.write(path)
     # A SIGTERM ends Streamlit too, as an interrupt does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = serve(
-            command(port, public), port, path, lambda: ready(port, settings, parsed.emit, public)
+            command(port, public), port, path, lambda: ready(own, public, settings, parsed.emit)
         )
     finally:
         path.unlink(missing_ok=True)
@@ -81,16 +83,16 @@ def folder_of(call: DbtCall) -> Path:
     return call.project_dir / call.target_path / FOLDER
 
 
-def command(port: int, public: str | None = None) -> list[str]:
+def command(port: int, public: str) -> list[str]:
     """Return the command that starts Streamlit.
 
     It has all options that affect security, so they override the user's ``config.toml``.
 
     Args:
         port: The port.
-        public: The address of the page in browsers, if it is another one; see `_public`.
+        public: The address of the page in browsers.
     """
-    address = urlsplit(public or f"http://{HOST}")
+    address = urlsplit(public)
     options = {
         "server.address": HOST,
         "server.port": port,
@@ -197,20 +199,21 @@ def _require_streamlit() -> None:
         )
 
 
-def ready(
-    port: int,
-    settings: Settings,
-    emit: Callable[[CommandEnd], None],
-    public: str | None = None,
-) -> None:
-    """Print the address of the page; ``emit`` prints it for programs, without the token."""
-    own = f"http://{HOST}:{port}"
-    emit(CommandEnd(result=PageResult(public or own)))
-    print(f"The quality page:  {public or own}", flush=True)
+def ready(own: str, public: str, settings: Settings, emit: Callable[[CommandEnd], None]) -> None:
+    """Print the address of the page; ``emit`` prints it for programs, without the token.
+
+    Args:
+        own: Its address on this machine.
+        public: Its address in browsers, which is another one behind a proxy.
+        settings: Its settings.
+        emit: Prints the end of the command.
+    """
+    emit(CommandEnd(result=PageResult(public)))
+    print(f"The quality page:  {public}", flush=True)
     if os.environ.get(TOKEN):
         print(f"Token:             the value of {TOKEN}", flush=True)
     else:
         print(f"Token:             {settings.token}", flush=True)
-    if public is not None:
+    if public != own:
         print(f"For the proxy:     {own}{urlsplit(public).path}", flush=True)
     print("Rows, publish and discard need the token. Ctrl+C ends the page.", flush=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from sparkwap.core.text import counted
 from sparkwap.diff.model import SchemaChange
-from sparkwap.page.formats import format_count, format_value
+from sparkwap.page.formats import format_value
 
 Row = Mapping[str, Any]
 
@@ -79,7 +80,7 @@ class TableComparison:
         if not self.commits:
             return ""
         how = ", ".join(sorted({str(s.get("operation", "")) for s in self.commits} - {""}))
-        return f"{format_count(len(self.commits), 'commit')} ({how}): {added:,} in, {deleted:,} out"
+        return f"{counted(len(self.commits), 'commit')} ({how}): {added:,} in, {deleted:,} out"
 
 
 def schema_lines(change: SchemaChange) -> list[str]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from sparkwap.core.text import counted
+
 _SHORT_TEXT = 160
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~$:&@/])")
 
@@ -77,7 +79,7 @@ def format_age(since: datetime | None, now: datetime) -> str:
     seconds = int((now - since).total_seconds())
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:
-            return f"{format_count(seconds // length, unit)} old"
+            return f"{counted(seconds // length, unit)} old"
     return "less than a minute old"
 
 
@@ -90,12 +92,6 @@ def format_duration(seconds: float | None) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
-def format_count(count: int, noun: str) -> str:
-    """Return a count with its noun: ``1 row``, ``2 rows``."""
-    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def escape_markdown(text: str) -> str:

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sparkwap.core import next_command
+from sparkwap.core.text import counted
 from sparkwap.page.comparison import TableComparison
-from sparkwap.page.formats import format_count, format_status
+from sparkwap.page.formats import format_status
 from sparkwap.page.run_history import RunOverview
 
 Row = Mapping[str, Any]
@@ -97,7 +98,7 @@ def attention_items(
         if (verb := _TROUBLE.get(run.outcome))
     ]
     items += [
-        AttentionItem(None, f"{format_count(rows, 'row')} of {table} in quarantine", "Quarantine")
+        AttentionItem(None, f"{counted(rows, 'row')} of {table} in quarantine", "Quarantine")
         for table, rows in waiting
         if rows
     ]

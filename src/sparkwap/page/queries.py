@@ -20,6 +20,7 @@ from sparkwap.diff import states
 from sparkwap.diff.plan import match_columns
 from sparkwap.diff.states import TableVersion
 from sparkwap.ledger.records import BranchHistory, ended_otherwise
+from sparkwap.ledger.tables import ex
 from sparkwap.page.comparison import TableComparison, TableSide
 from sparkwap.publish.lake import Lake
 
@@ -33,6 +34,8 @@ STARTS = ("valid_from", "dbt_valid_from")
 
 _MOST_ROWS = 10_000
 _KEYS_READ = 100_000
+_KEYS = 200
+_TAGS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +104,8 @@ def recent_history(lake: Lake, days: int, now: datetime) -> RecentHistory:
 
 def branch_overviews(lake: Lake) -> list[BranchOverview]:
     """Return the open audit branches, by name."""
-    now = lake.leases.now()
     leases = {
-        lease.branch: leasing.describe(lease, lives=True)
-        for lease in lake.leases.all()
-        if leasing.alive(lease, now)
+        lease.branch: leasing.describe(lease, lives=True) for lease in leasing.living(lake.leases)
     }
     return [
         BranchOverview(open_, lake.ledger.branch_history(open_.branch), leases.get(open_.branch))
@@ -186,10 +186,10 @@ def _side(state: TableVersion | None) -> TableSide | None:
     )
 
 
-def tags(lake: Lake, limit: int = 20) -> list[str]:
+def tags(lake: Lake) -> list[str]:
     """Return the tags of the last publishes, newest first."""
     publishes = lake.ledger.publishes()
-    return [names.publish_tag(p.run_id) for p in publishes if not p.rolled_back][:limit]
+    return [names.publish_tag(p.run_id) for p in publishes if not p.rolled_back][:_TAGS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ def published_tables(lake: Lake) -> Mapping[Identifier, TableState]:
     )
 
 
-def keys(lake: Lake, table: Versioned, key: str, limit: int = 200) -> list[tuple[str, int]]:
+def keys(lake: Lake, table: Versioned, key: str) -> list[tuple[str, int]]:
     """Return values of the key column with their number of versions, most versions first.
 
     Of a large table, only the first rows are read.
@@ -252,7 +252,7 @@ def keys(lake: Lake, table: Versioned, key: str, limit: int = 200) -> list[tuple
         ((str(row["values"]), int(row["counts"])) for row in values.value_counts().to_pylist()),
         key=lambda pair: (-pair[1], pair[0]),
     )
-    return counts[:limit]
+    return counts[:_KEYS]
 
 
 def versions(
@@ -270,11 +270,8 @@ def versions(
     Raises:
         ValueError: The text is not a value of the column's type.
     """
-    from pyiceberg import expressions
-
-    _ex: Any = expressions  # the types of its classes allow only named arguments
     loaded: Table = lake.catalog.load_table(table.identifier)
-    scan = loaded.scan(_ex.EqualTo(key, value), selected_fields=tuple(columns), limit=_MOST_ROWS)
+    scan = loaded.scan(ex.EqualTo(key, value), selected_fields=tuple(columns), limit=_MOST_ROWS)
     rows: list[dict[str, Any]] = scan.to_arrow().to_pylist()
     return sorted(rows, key=lambda row: str(row[table.start] or ""))
 

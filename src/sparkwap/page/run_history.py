@@ -126,19 +126,18 @@ def duration_bars(found: Sequence[RunOverview]) -> list[dict[str, Any]]:
     ]
 
 
-def tables_of_run(
-    run_id: str, nodes: Iterable[Row], reasons: Mapping[str, str]
-) -> list[dict[str, Any]]:
+def tables_of_run(nodes: Iterable[Row], reasons: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the verdicts and reasons of the tables of a run: rejected first, then held.
 
     Args:
-        run_id: The run.
-        nodes: Rows of the ledger's ``nodes``.
+        nodes: Its rows in the ledger's ``nodes``.
         reasons: The reason of a node without personal values, by node id.
     """
     order = {"rejected": 0, "held": 1, "published": 2}
-    own = [row for row in nodes if row["run_id"] == run_id]
-    own.sort(key=lambda row: (order.get(row["verdict"], 3), row["schema"] or "", row["name"] or ""))
+    own = sorted(
+        nodes,
+        key=lambda row: (order.get(row["verdict"], 3), row["schema"] or "", row["name"] or ""),
+    )
     return [
         {
             "verdict": format_status(row["verdict"]),

@@ -45,7 +45,7 @@ def topic_lags(lake: LakePlace, models: Sequence[RawModel]) -> list[TopicLag]:
     catalog = lake.open() if streams else None
     found = []
     for model in streams:
-        table = published(catalog, model) if catalog is not None else None
+        table = published(catalog, model.table) if catalog is not None else None
         newest = newest_message(table) if table is not None else None
         try:
             lag = TopicLag(model.name, model.entry.topic, newest, unread_messages(lake, model))

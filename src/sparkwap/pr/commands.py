@@ -89,7 +89,8 @@ def _state(parsed: argparse.Namespace) -> CommandEnd:
 
 def _comment(parsed: argparse.Namespace) -> CommandEnd:
     from sparkwap.pr import comment
-    from sparkwap.pr.life import CommentResult, diff_section, pull_request_state
+    from sparkwap.pr.life import diff_section
+    from sparkwap.pr.results import CommentResult, pull_request_state
 
     found = _of(parsed).standing()
     diff = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from sparkwap.pr import base as bases
 from sparkwap.pr import comment
 from sparkwap.pr.base import Base
 from sparkwap.pr.merging import Differing, differing
+from sparkwap.pr.results import StateResult, pull_request_state
 from sparkwap.pr.standing import BranchState, standing
 
 if TYPE_CHECKING:
@@ -51,76 +52,6 @@ class NotPublished(SparkwapError):
     def __init__(self, message: str, outcome: CommandOutcome = "rejected") -> None:
         super().__init__(message)
         self.outcome = outcome
-
-
-@dataclass(frozen=True, slots=True)
-class PullRequestTable:
-    """A table of the branch: ``schema.table``, its verdict, and the reason."""
-
-    table: str
-    verdict: str
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class PullRequestTest:
-    """A test of the branch: dbt's id, its status, and the number of failing rows."""
-
-    test_id: str
-    status: str
-    failures: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class PullRequestState:
-    """The state of the branch of a pull request.
-
-    Attributes:
-        branch: The branch.
-        state: The state in one word; see `sparkwap.pr.standing.Outcome`.
-        published_by: The publish of the branch; None if it was not published.
-        tables: Its tables and views.
-        tests: Their tests.
-    """
-
-    branch: str
-    state: str
-    published_by: str | None
-    tables: tuple[PullRequestTable, ...]
-    tests: tuple[PullRequestTest, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CommentResult:
-    """A comment: the state that it describes, its Markdown, and its file, if any."""
-
-    pull_request: PullRequestState
-    markdown: str
-    file: Path | None
-
-
-@dataclass(frozen=True, slots=True)
-class StateResult:
-    """The folder for dbt's ``--state``, and the publish whose code it has."""
-
-    folder: Path
-    publish_id: str
-
-
-def pull_request_state(found: BranchState) -> PullRequestState:
-    """Return the state of a branch for programs."""
-    return PullRequestState(
-        found.branch,
-        found.outcome,
-        found.published_by,
-        tuple(
-            PullRequestTable(f"{row['schema']}.{row['name']}", row["verdict"], row["reason"])
-            for row in found.nodes
-        ),
-        tuple(
-            PullRequestTest(row["test_id"], row["status"], row["failures"]) for row in found.tests
-        ),
-    )
 
 
 class PullRequest:
@@ -250,7 +181,7 @@ class PullRequest:
             self._tell(f"main has all changes of {self.branch}; there is nothing to publish")
             return self._end(None, found)
         if found.outcome == "ready":
-            end = self._publish_candidates()
+            end = self._operation("wap_publish")
             if not end.code:
                 return self._published()
             found = self.standing()
@@ -323,9 +254,6 @@ class PullRequest:
             "--indirect-selection",
             "eager",
         ]
-
-    def _publish_candidates(self) -> DbtEnd:
-        return self._operation("wap_publish")
 
     def _published(self) -> CommandEnd:
         if self.is_open:

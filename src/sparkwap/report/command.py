@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.report.answers import answers
-from sparkwap.report.facts import ReportFacts, utc_now
+from sparkwap.report.facts import ReportFacts
 from sparkwap.report.history import rows_of_project, with_last_runs, with_rollbacks
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def collect(
     from sparkwap.publish.lake import Lake
 
     described = call.lake()
-    if described.open() is None:
+    if not described.exists:
         raise ConfigError(
             "There is no lake yet, so there is nothing to report. The first build creates it: "
             "dbt build"
@@ -165,7 +166,7 @@ def collect(
             rows["tests"],
             rows["metrics"],
             database=lake.name,
-            now=utc_now(),
+            now=datetime.now(UTC),
             days=days,
             sources=_json(target / "sources.json"),
         )

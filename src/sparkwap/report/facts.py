@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -87,11 +87,6 @@ class ReportFacts:
     def of_type(self, *types: str) -> list[Row]:
         """Return the project's nodes of these types."""
         return [node for node in self.known.values() if node["resource_type"] in types]
-
-
-def utc_now() -> datetime:
-    """Return the present time, in UTC."""
-    return datetime.now(UTC)
 
 
 def is_table(node: Row) -> bool:

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 from sparkwap.core.errors import CatalogError, ConfigError
 from sparkwap.core.redaction import is_secret
+from sparkwap.core.text import first_line
 from sparkwap.server.config import LakePaths, ServerConfig
 
 if TYPE_CHECKING:
@@ -92,8 +93,9 @@ def prepare(config: ServerConfig) -> None:
             "The server was not started. Run: pip install 'dbt-sparkwap[postgres]'"
         ) from error
     except Exception as error:
+        reason = (first_line(str(error)) or type(error).__name__).rstrip(".")
         raise CatalogError(
-            f"The catalog {_shown(config)} cannot be opened: {_first_line(error)}. The server was "
+            f"The catalog {_shown(config)} cannot be opened: {reason}. The server was "
             "not started. Check `catalog_uri` in profiles.yml and that the catalog is up."
         ) from error
 
@@ -179,7 +181,3 @@ def _shown(config: ServerConfig) -> str:
     if config.catalog_uri is None:
         return str(config.layout.sqlite)
     return _postgres_url(config.catalog_uri).render_as_string(hide_password=True)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from helpers.browser import shown
 
 from sparkwap.report import command
 from sparkwap.report.answers import answers
-from sparkwap.report.facts import ReportFacts, utc_now
+from sparkwap.report.facts import ReportFacts
 
 if TYPE_CHECKING:
     from helpers.lake import SparkReader
@@ -120,7 +121,7 @@ def test_elementary_calls_exactly_the_answered_macros(
 ) -> None:
     """This fails for an Elementary that calls more macros, or reads other fields."""
     manifest = json.loads((story.project.folder / "target/manifest.json").read_text())
-    given = answers(ReportFacts(manifest, (), (), (), (), "lake", utc_now()))
+    given = answers(ReportFacts(manifest, (), (), (), (), "lake", datetime.now(UTC)))
     handed = tmp_path / "answers.json"
     handed.write_text(
         json.dumps({"answers": given, "database": "lake", "project": "shop", "env": "t", "days": 1})

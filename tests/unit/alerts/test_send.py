@@ -10,6 +10,7 @@ import pytest
 from helpers.endpoints import Endpoint, MailServer, dead_address, endpoint, mail_server
 
 from sparkwap.alerts import render
+from sparkwap.alerts import send as send_module
 from sparkwap.alerts.model import Message
 from sparkwap.alerts.send import Delivery, deliver, secrets_of
 from sparkwap.core.redaction import redact
@@ -195,10 +196,11 @@ class TestTime:
     def test_the_threads_are_daemons(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[bool] = []
 
-        def transport(*_: object) -> None:
+        def attempt(*_: object) -> None:
             seen.append(threading.current_thread().daemon)
 
-        deliver([message()], {"r": Route(name="r")}, timeout=1, tries=1, transport=transport)
+        monkeypatch.setattr(send_module, "attempt", attempt)
+        deliver([message()], {"r": Route(name="r")}, timeout=1, tries=1)
         assert seen == [True]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkwap.catalog.model import PublishedEntry
-from sparkwap.cli import build, main
+from sparkwap.cli import build, build_reasons, main
 from sparkwap.core import dbt_cli, next_command
 from sparkwap.core.command_end import EXIT_CODES
 from sparkwap.core.dbt_cli import DbtCall, DbtEnd
@@ -91,7 +91,7 @@ class Lake:
         monkeypatch.setattr(DbtCall, "manifest", lambda _: manifest(root, *entities))
         monkeypatch.setattr(DbtCall, "lake", lambda _: dbt_cli.LakePlace("lake", {}))
         monkeypatch.setattr(build, "known_files", self.known)
-        monkeypatch.setattr(build, "_why_build", lambda *_: self.why)
+        monkeypatch.setattr(build, "why_build", lambda *_: self.why)
 
     def known(
         self, _: object, models: Sequence[RawModel], names: Sequence[str] | None = None
@@ -190,7 +190,7 @@ def test_a_broker_that_is_down_does_not_stop_the_files(
 def test_files_that_cannot_be_used_are_left_to_the_build(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "unread_files", lambda *_: ([], ["not as it was"]))
+    monkeypatch.setattr(build, "list_unread", lambda *_: ([], ["not as it was"]))
     lake.bad = {None: 1}
     assert lake.build() == 1
     assert lake.builds == [None]
@@ -241,7 +241,7 @@ def reason(**other: Any) -> str | None:
         "p", "r", "wap_1", AT, entries, () if given["undone"] else entries, pack(PROJECT).hash
     )
     state = SimpleNamespace(main=given["main"], metadata_location="m2")
-    return build.reason_to_build(
+    return build_reasons.reason_to_build(
         given["project"], [publish], given["run"], {("shop", "a"): state},  # type: ignore[dict-item]
         given["files"], given["now"],
     )  # fmt: skip

@@ -20,7 +20,7 @@ from pyarrow import orc
 
 from sparkwap.catalog import avro
 from sparkwap.erasure.file_search import Owned
-from sparkwap.erasure.proof import Scanner, scan
+from sparkwap.erasure.proof import Proof, Scanner
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import SubjectTable
 from sparkwap.publish.lake import Lake
@@ -230,20 +230,14 @@ def test_personal_values_are_collected_without_those_of_others(lake: Lake, tmp_p
 
 
 def test_one_file_with_the_subject_fails_the_proof(tmp_path: Path) -> None:
-    paths = []
-    for index in range(3):
-        path = tmp_path / f"{index}.parquet"
-        path.write_bytes(parquet(pa.table({"email": [EMAIL if index == 1 else "x@y.example"]})))
-        paths.append(str(path))
-    proof = scan(
-        scanner(str(tmp_path)),
-        paths,
-        lambda path: Path(path).read_bytes(),
-        lambda function, values: [function(value) for value in values],
-    )
+    look = scanner(str(tmp_path))
+    files = {
+        f"{tmp_path}/{index}.parquet": parquet(pa.table({"email": [email]}))
+        for index, email in enumerate(("a@y.example", EMAIL, "x@y.example"))
+    }
+    proof = Proof(tuple(look.scan(path, data) for path, data in files.items()))
     assert not proof.clean
-    assert [file.path for file in proof.holding] == [paths[1]]
-    assert len(proof.files) == 3
+    assert [file.path for file in proof.holding] == [f"{tmp_path}/1.parquet"]
 
 
 ROWS = {"cust": [41, 42], "email": ["x@y.example", EMAIL], "born": [date(1990, 1, 2)] * 2}

@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 
 from sparkwap.catalog.file_plan import DataFile, DeleteFile, StateFiles
 from sparkwap.core.errors import ConfigError
-from sparkwap.maintenance.choice import (
-    Compaction,
-    Fact,
-    choose,
-    compaction,
-    options,
-    readings,
-    target_size,
-)
+from sparkwap.maintenance.choice import Fact, choose, readings
+from sparkwap.maintenance.file_choice import Compaction, compaction, options, target_size
 from sparkwap.maintenance.rules import MB, Rules
 
 TARGET = 16 * MB
@@ -47,8 +40,6 @@ def test_small_files_become_few() -> None:
 def test_nothing_to_merge() -> None:
     for state in ((), files(*[1] * 7), files(*[15] * 9), files(16, 1)):
         assert compaction(StateFiles(state), TARGET, Rules()) is None
-    many = StateFiles(files(*[1] * 10))
-    assert compaction(many, TARGET, Rules(compact=False)) is None
     # One file of each partition cannot be merged with those of others.
     apart = tuple(one for n in range(9) for one in files(1, partition=f"p{n}"))
     assert compaction(StateFiles(apart), TARGET, Rules()) is None

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from sparkwap.catalog.file_plan import DataFile, DeleteFile, StateFiles
 from sparkwap.maintenance import table_use
-from sparkwap.maintenance.choice import Compaction
 from sparkwap.maintenance.compaction import same_by_files, statements
+from sparkwap.maintenance.file_choice import Compaction
 from sparkwap.maintenance.rules import Rules
 
 

@@ -16,7 +16,7 @@ from pyiceberg.types import LongType
 from sparkwap.catalog import PublishReceipt, PublishRefused, RollbackRefused
 from sparkwap.catalog import metadata as md
 from sparkwap.gate.settings import Upkeep
-from sparkwap.maintenance import maintainer, metadata_files
+from sparkwap.maintenance import inspection, maintainer, metadata_files
 from sparkwap.maintenance.maintenance_report import Report, lines
 from sparkwap.maintenance.metadata_files import Needed, compression, needed, superseded
 from sparkwap.maintenance.rules import Rules
@@ -31,7 +31,7 @@ NO_TIME = 2**62
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No file is too young."""
-    monkeypatch.setattr(maintainer, "METADATA_MARGIN_MS", -60_000)
+    monkeypatch.setattr(inspection, "METADATA_MARGIN_MS", -60_000)
 
 
 @pytest.fixture

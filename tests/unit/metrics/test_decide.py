@@ -10,9 +10,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from sparkwap.gate.verdicts import PUBLISHING_OFF
 from sparkwap.ledger.schemas import SCHEMAS
 from sparkwap.metrics import exposition
-from sparkwap.metrics.decide import samples
-from sparkwap.metrics.definitions import METRICS
-from sparkwap.metrics.facts import PARTS, BranchFacts, CatalogFacts, Facts, RawModelFacts
+from sparkwap.metrics.decide import (
+    PARTS,
+    BranchFacts,
+    CatalogFacts,
+    Facts,
+    RawModelFacts,
+    samples,
+)
+from sparkwap.metrics.exposition import METRICS
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ORDERS, NOTES = ("shop", "orders"), ("shop", "notes")

@@ -10,7 +10,7 @@ import yaml
 from helpers.documents import blocks
 
 from sparkwap.metrics.decide import NAMED, OUTCOMES, OWN, REPLAY, STATES, STATUSES
-from sparkwap.metrics.definitions import METRICS, Metric
+from sparkwap.metrics.exposition import METRICS, Definition
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 VALUES = {
@@ -29,7 +29,7 @@ def test_the_table_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_names_follow_the_conventions_of_prometheus(metric: Metric) -> None:
+def test_names_follow_the_conventions_of_prometheus(metric: Definition) -> None:
     assert re.fullmatch(r"sparkwap_[a-z_]+", metric.name)
     assert metric.labels[:2] == ("project", "target")
     assert metric.help.endswith(".")

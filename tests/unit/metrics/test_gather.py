@@ -14,7 +14,7 @@ import pytest
 from sparkwap.catalog.model import LedgerRows
 from sparkwap.core.dbt_cli import DbtCall, LakePlace
 from sparkwap.core.errors import SparkwapError
-from sparkwap.metrics.facts import CatalogFacts, Facts, RawModelFacts
+from sparkwap.metrics.decide import CatalogFacts, Facts, RawModelFacts
 from sparkwap.metrics.gather import gather
 from sparkwap.publish.lake import Lake
 

@@ -22,7 +22,7 @@ from sparkwap.page.access import TOKEN
 
 
 def options(port: int = 1) -> dict[str, str]:
-    given = command.command(port)
+    given = command.command(port, f"http://127.0.0.1:{port}")
     return dict(zip(given[5::2], given[6::2], strict=True))
 
 
@@ -37,11 +37,11 @@ def test_streamlit_listens_on_loopback_and_reports_nothing() -> None:
 
 
 def test_only_known_names_are_answered() -> None:
-    def hosts(public: str | None) -> list[str]:
+    def hosts(public: str) -> list[str]:
         given = command.command(1, public)
         return [value for key, value in pairwise(given) if key == "--server.allowedHosts"]
 
-    assert hosts(None) == ["127.0.0.1", "localhost"]
+    assert hosts("http://127.0.0.1:1") == ["127.0.0.1", "localhost"]
     public = "https://lake.example.com:8443/a/quality/"
     assert hosts(public) == ["127.0.0.1", "localhost", "lake.example.com"]
     given = command.command(1, public)

@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from sparkwap.core import next_command
+from sparkwap.core.text import counted
 from sparkwap.ledger.records import LOADED
 from sparkwap.page import actions, comparison, open_branches, queries
 from sparkwap.page.command import folder_of
@@ -16,7 +17,6 @@ from sparkwap.page.formats import (
     VERDICTS,
     escape_markdown,
     format_age,
-    format_count,
     format_status,
     format_time,
     shorten,
@@ -50,7 +50,7 @@ def _draw_branch(page: Page, branch: queries.BranchOverview) -> None:
     verdicts = [row["verdict"] for row in nodes]
     st.subheader(branch.name, anchor=f"branch-{branch.name}")
     counts = "  ".join(f"{format_status(v)} {verdicts.count(v)}" for v in VERDICTS if v in verdicts)
-    size = format_count(len(branch.open.tables) + len(branch.open.side), "table")
+    size = counted(len(branch.open.tables) + len(branch.open.side), "table")
     state = "building" if branch.lease else counts or "no verdict"
     st.markdown(f"{size}, {format_age(branch.since, page.now)} &nbsp; **{state}**")
     for reason, tables in open_branches.unpublished_reasons(nodes, page.reasons(nodes))[

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import streamlit as st
 
 from sparkwap.core.personal import RAW_TEXT
+from sparkwap.core.text import counted
 from sparkwap.page import charts, key_history, quarantine, queries
-from sparkwap.page.formats import escape_markdown, format_count, format_time
+from sparkwap.page.formats import escape_markdown, format_time
 from sparkwap.page.views.common import Page, draw_empty, draw_locked, draw_plot, draw_table
 
 _ROWS_SHOWN = 200
@@ -21,7 +22,7 @@ def draw_quarantine(page: Page) -> None:
     waiting = [quarantined for quarantined in found if quarantined.rows]
     if not waiting:
         st.success("No row is in quarantine.")
-        count = format_count(len(found), "table")
+        count = counted(len(found), "table")
         st.caption(f"Checked: {count} of landing files. To read new files:")
         st.code("sparkwap build", language="shell")
         return
@@ -29,9 +30,7 @@ def draw_quarantine(page: Page) -> None:
         with st.container(border=True):
             st.subheader(escape_markdown(table.table))
             share = len(table.rows) / (len(table.rows) + table.good)
-            st.markdown(
-                f"{format_count(len(table.rows), 'row')}, {share:.2%} of all delivered rows"
-            )
+            st.markdown(f"{counted(len(table.rows), 'row')}, {share:.2%} of all delivered rows")
             grouped = quarantine.group_reasons(table.rows)
             draw_plot(charts.reasons(grouped))
             draw_table(grouped)
@@ -90,7 +89,7 @@ def draw_key(page: Page) -> None:
     value = right.selectbox(
         "key",
         [text for text, _ in values],
-        format_func=lambda text: f"{text}   ({format_count(dict(values).get(text, 0), 'version')})",
+        format_func=lambda text: f"{text}   ({counted(dict(values).get(text, 0), 'version')})",
         accept_new_options=True,
         key="value",
         help="Keys with most versions come first. You can type any other key.",

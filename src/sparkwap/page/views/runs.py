@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import streamlit as st
 
+from sparkwap.core.text import counted
 from sparkwap.page import charts, open_branches, quarantine, run_history, topics
 from sparkwap.page.formats import (
     VERDICTS,
     badge_of,
     escape_markdown,
-    format_count,
     format_duration,
     format_status,
     format_time,
@@ -65,7 +65,7 @@ def draw_runs(page: Page) -> None:
     found = page.runs
     if not found:
         draw_empty(
-            f"No run in the last {format_count(page.days, 'day')}.",
+            f"No run in the last {counted(page.days, 'day')}.",
             "A run writes, audits and publishes tables:",
             "dbt build",
         )
@@ -108,7 +108,7 @@ def draw_runs(page: Page) -> None:
     st.subheader("One run")
     chosen = st.selectbox("run", plotted or found, format_func=lambda run: run.label, key="run")
     nodes = [n for n in page.history.nodes if n["run_id"] == chosen.run_id]
-    draw_table(run_history.tables_of_run(chosen.run_id, nodes, page.reasons(nodes)), "verdict")
+    draw_table(run_history.tables_of_run(nodes, page.reasons(nodes)), "verdict")
 
 
 def draw_tests(page: Page) -> None:
@@ -116,7 +116,7 @@ def draw_tests(page: Page) -> None:
     st.title("Tests")
     if not page.history.tests:
         draw_empty(
-            f"No test ran in the last {format_count(page.days, 'day')}.",
+            f"No test ran in the last {counted(page.days, 'day')}.",
             "dbt's own tests are the audits:",
             "dbt build",
         )
