@@ -50,6 +50,13 @@ def identity(document: Document) -> str:
     return str(document.get("view-uuid") or document.get("table-uuid"))
 
 
+def current_version(view: Document) -> Document:
+    """Return the version of a view that readers see."""
+    current = view["current-version-id"]
+    found: Document = next(one for one in view["versions"] if one["version-id"] == current)
+    return found
+
+
 def main_of(document: Document) -> int | None:
     """Return the snapshot id of ``main``; None if there is none (older writers write -1)."""
     current = document.get("current-snapshot-id")

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.difference import current_version, view_updates
+from sparkwap.catalog.difference import view_updates
 from sparkwap.catalog.files import WarehouseFiles
 from sparkwap.catalog.former import RESTORED_FROM, is_former
 from sparkwap.catalog.model import Identifier, Kind
@@ -458,7 +458,7 @@ class RestBackend(RestClient):
             }
             answer = self._send("POST", f"namespaces/{schema}/views/{name}", json=body)
         else:
-            version = current_version(document)
+            version = md.current_version(document)
             found = [s for s in document["schemas"] if s["schema-id"] == version["schema-id"]]
             body = {
                 # Without a location: some servers refuse one that is not where they would put it.
