@@ -11,12 +11,12 @@ import re
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.backend import SequentialBackend
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import view_updates
 from sparkwap.catalog.files import WarehouseFiles
@@ -29,7 +29,6 @@ from sparkwap.catalog.pointers import (
     Fate,
     Pointer,
     PointerUpdate,
-    require_rows,
     require_side_schema,
 )
 from sparkwap.catalog.rest_client import RestClient
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
     from requests import Response
 
-    from sparkwap.catalog.leases import Guard
-    from sparkwap.core.checkpoints import Part
-
 MULTI_TABLE = "wap.multi-table-commit"
 """Catalog property: ``false`` to not use a server's multi-table commit."""
 
@@ -53,13 +49,12 @@ _VIEWS = "GET /v1/{prefix}/namespaces/{namespace}/views"
 _EMPTIED = "wap.emptied"
 """The property of a side schema that could not be dropped, because the server keeps its dropped
 tables for a while."""
-_NONE: Mapping[Identifier, Pointer | None] = {}
 _NO_PROPERTIES: Mapping[str, str] = {}
 _DOCUMENTS = 500
 _ODD_NAME = re.compile(r"[^\w $-]")
 
 
-class RestBackend(RestClient):
+class RestBackend(RestClient, SequentialBackend):
     """The tables and views of a REST catalog; safe for use by several threads.
 
     Args:
@@ -72,7 +67,6 @@ class RestBackend(RestClient):
     """
 
     takes_files = False
-    atomic = False
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         self._keys = VendedKeys(self.get)
@@ -89,24 +83,10 @@ class RestBackend(RestClient):
 
     # Reading
 
-    def require_writer(self) -> None:
-        """Do nothing: the catalog has no question for the rights of its user."""
-
-    def refusal_of_name(self, identifier: Identifier) -> str | None:
-        """Return None: the catalog takes all names."""
-        return None
-
     def get(self, identifier: Identifier) -> Pointer | None:
-        """Return the row of one table or view; None if it does not exist."""
         return self._table(identifier) or self._view(identifier)
 
-    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
-        """Return the rows of the tables and views that exist, with one or two requests each."""
-        rows = self._threads.map(self.get, set(identifiers))
-        return {row.identifier: row for row in rows if row is not None}
-
     def members(self, schema: str) -> list[Pointer]:
-        """Return the rows of one schema."""
         found = self._threads.map(
             lambda item: (
                 self._view((schema, item[0]))
@@ -127,12 +107,7 @@ class RestBackend(RestClient):
         return found | {one["name"]: "view" for one in views}
 
     def all(self) -> list[Pointer]:
-        """Return all rows of the catalog."""
         return [row for schema in sorted(self.schemas()) for row in self.members(schema)]
-
-    def others(self) -> list[Pointer]:
-        """Return no rows: a server lists only its own catalog."""
-        return []
 
     def schemas(self) -> set[str]:
         """Return all schemas of one level; a dbt project cannot name deeper ones.
@@ -169,11 +144,6 @@ class RestBackend(RestClient):
         return found.rstrip("/") if found else None
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
-        """Create a schema if it does not exist; a side schema if ``branch`` is given.
-
-        Raises:
-            ConfigError: The schema exists, and is not a side schema of this branch.
-        """
         properties = {SIDE_OF: branch} if branch else {}
         body = {"namespace": [schema], "properties": properties}
 
@@ -195,7 +165,6 @@ class RestBackend(RestClient):
         self._must(answer)
 
     def document(self, location: str) -> md.Document | None:
-        """Return the document that the server returned with a row."""
         with self._lock:
             return self._documents.get(location)
 
@@ -205,59 +174,22 @@ class RestBackend(RestClient):
 
     # Writing
 
-    def apply(
+    def _begin(
         self,
         swaps: Sequence[PointerUpdate],
-        *,
         documents: Mapping[str, md.Document],
-        requires: Mapping[Identifier, Pointer | None] = _NONE,
-        drop_if_empty: Collection[str] = (),
-        drop_schemas: Collection[str] = (),
-        at: Callable[[Part], None] = lambda part: None,
-        guard: Guard | None = None,
-        made: Callable[[PointerUpdate], None] = lambda swap: None,
-    ) -> None:
-        """Make the changes one after the other; metadata changes together if the server can.
-
-        Drops come last, so that interrupted changes lose nothing. After a conflict, the caller
-        checks again and finds the remaining changes.
-
-        Raises:
-            Conflict: A row was not as expected; earlier changes may be made.
-            Unanswered: The server failed; see `fate`.
-            CatalogError: Updates cannot express the change, or the server refuses it.
-        """
+        made: Callable[[PointerUpdate], None],
+    ) -> Sequence[PointerUpdate]:
         changes = [(swap.before, swap.change) for swap in swaps if swap.before and swap.change]
-        others = [swap for swap in swaps if not swap.change]
-        at("begun")
-        require_rows(self.find(set(requires)), requires)
-        check = guard or (lambda connection: None)
-        check(None)
         named = {swap.before.identifier: swap for swap in swaps if swap.before}
         self.evolve(changes, lambda identifier: made(named[identifier]))
-        for swap in others:
-            if swap.after is not None:
-                check(None)
-                self._put(swap, swap.after, documents, made)
-                made(swap)
-        for swap in others:
-            if swap.after is None and swap.before is not None:
-                check(None)
-                if not self._drop(swap.before):
-                    raise Conflict(swap, f"{'.'.join(swap.before.identifier)} is gone")
-                made(swap)
-        for schema in sorted({*drop_if_empty, *drop_schemas}):
-            self._drop_schema(schema, must=schema in drop_schemas)
-        if drop_if_empty or drop_schemas:
-            self._drop_emptied()
-        at("rows_changed")
+        return [swap for swap in swaps if not swap.change]
 
-    def turn(self) -> AbstractContextManager[None]:
-        """Do not wait: the catalog has no locks."""
-        return nullcontext()
+    def _remove(self, swap: PointerUpdate, row: Pointer) -> None:
+        if not self._drop(row):
+            raise Conflict(swap, f"{'.'.join(row.identifier)} is gone")
 
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
-        """Return whether all, none or an unknown part of interrupted changes was made."""
         done = [self._is_made(swap) for swap in swaps]
         if all(done):
             return "made"
@@ -276,11 +208,6 @@ class RestBackend(RestClient):
             self.unstage(self.stage(row), row.identifier)
 
     def unstage(self, staged: Identifier, identifier: Identifier) -> None:
-        """Give a former table that was staged its own name.
-
-        Raises:
-            Conflict: The name is taken.
-        """
         self.rename(staged, identifier, "table")
         if staged[0] != identifier[0]:
             self._drop_schema(staged[0], must=False)
@@ -326,7 +253,6 @@ class RestBackend(RestClient):
         return places[0]
 
     def forget_staged(self, row: Pointer) -> None:
-        """Drop what a rollback that did not need it any more has staged of a former table."""
         try:
             places = self._places(row, self._read(row.location))
         except FileNotFoundError:
@@ -369,11 +295,6 @@ class RestBackend(RestClient):
         )
 
     def rename(self, before: Identifier, after: Identifier, kind: Kind) -> None:
-        """Move a table or view to a free name.
-
-        Raises:
-            Conflict: The new name is taken, or the table or view does not exist.
-        """
         body = {"source": _named(before), "destination": _named(after)}
         answer = self._send("POST", f"{kind}s/rename", json=body)
         self._committed(answer, ".".join(before))
@@ -383,17 +304,6 @@ class RestBackend(RestClient):
         changes: Sequence[tuple[Pointer, MetadataChange]],
         changed: Callable[[Identifier], None] = lambda identifier: None,
     ) -> None:
-        """Change the metadata of tables, in one request if the server offers that.
-
-        Args:
-            changes: The rows and their changes.
-            changed: Called for each table after the server has made its change.
-
-        Raises:
-            Conflict: A requirement does not hold.
-            Unanswered: The server failed.
-            CatalogError: Updates cannot express the change, or the server refuses it.
-        """
         for row, change in changes:
             _require_expressible(row, change)
         commits = [(row, _body(row, change)) for row, change in changes if change.posted]
@@ -417,11 +327,10 @@ class RestBackend(RestClient):
         self,
         swap: PointerUpdate,
         after: Pointer,
-        documents: Mapping[str, md.Document],
+        document: md.Document | None,
         made: Callable[[PointerUpdate], None],
     ) -> None:
         before = swap.before
-        document = documents.get(after.location)
         if before is not None and before.identifier != after.identifier:
             if before.location != after.location:
                 raise CatalogError(
@@ -500,8 +409,11 @@ class RestBackend(RestClient):
         # The server keeps what was dropped, and the schema with it, for a while (Lakekeeper).
         self._set_properties(schema, updates={_EMPTIED: "true"})
 
-    def _drop_emptied(self) -> None:
-        """Drop side schemas that could not be dropped before, as far as the server lets it."""
+    def _drop_schemas(self, schemas: Collection[str], required: Collection[str]) -> None:
+        """Also drop side schemas that could not be dropped before, as far as the server lets it."""
+        super()._drop_schemas(schemas, required)
+        if not schemas:
+            return
         with self._lock:
             emptied, self._emptied = self._emptied, set()
         for schema in sorted(emptied):
@@ -554,9 +466,6 @@ class RestBackend(RestClient):
             while len(self._documents) > _DOCUMENTS:
                 self._documents.popitem(last=False)
         return Pointer(identifier, kind, location)
-
-    def _read(self, location: str) -> md.Document:
-        return md.parse(self.files.read(location))
 
     def _schema_properties(self, schema: str) -> dict[str, str]:
         answer = self._send("GET", f"namespaces/{_part(schema)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog.rest import RestCatalog
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from requests import Response
 
     from sparkwap.catalog.vended_keys import VendedKeys
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 # Seconds to connect, and to wait for an answer: a commit of many tables may take long.
 _TIMEOUT = (10, 300)

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import tenacity
-from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.backend import CatalogBackend
+from sparkwap.catalog.backend import CatalogBackend, Guard
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import (
@@ -84,7 +83,7 @@ class Staged(Generic[R]):
     drop_schemas: Collection[str] = ()
     requires: Mapping[Identifier, Pointer | None] = field(default_factory=dict)
     obsolete: Sequence[str] = ()
-    guard: Callable[[Connection | None], None] | None = None
+    guard: Guard | None = None
     first: Callable[[set[str]], None] | None = None
     made: Callable[[PointerUpdate], None] | None = None
     then: Callable[[], None] | None = None
