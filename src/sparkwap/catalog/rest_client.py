@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from pyiceberg.catalog.rest import RestCatalog
 
@@ -171,6 +172,11 @@ class RestClient:
             # By the protocol, the state is then unknown.
             raise Unanswered(f"{names}: {answer.status_code} {_said(answer)}", lost=True)
         self._must(answer)
+
+
+def part(name: str) -> str:
+    """Return a name as a part of a path."""
+    return quote(name, safe="")
 
 
 def _pause(answer: Response, attempt: int) -> float:
