@@ -64,7 +64,7 @@ class MetastoreBackend(SequentialBackend):
     def refusal_of_name(self, identifier: Identifier) -> str | None:
         if not all(map(_NAME.fullmatch, identifier)):
             return "this catalog has names of lower case letters, digits and underscores only"
-        if self.metastore.is_taken(identifier) and self.get(identifier) is None:
+        if self.metastore.has_other(identifier):
             return "the catalog has a table or view of another format under this name"
         return None
 
