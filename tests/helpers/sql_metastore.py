@@ -42,8 +42,8 @@ class SqlMetastore:
         self.read(identifier)
         return Entry(row) if row else None
 
-    def is_taken(self, identifier: Identifier) -> bool:
-        return identifier in self.others or self.rows.get(identifier) is not None
+    def has_other(self, identifier: Identifier) -> bool:
+        return identifier in self.others and self.rows.get(identifier) is None
 
     def entries(self, schema: str) -> list[Entry]:
         return [Entry(row) for row in self.rows.members(schema)]
@@ -113,6 +113,6 @@ class SqlMetastore:
         assert row is not None
         self.before(row.identifier)
         named = before is None or before.identifier != row.identifier
-        if named and self.is_taken(row.identifier):
+        if named and (row.identifier in self.others or self.rows.get(row.identifier)):
             raise Conflict(None, f"{row.identifier} is taken")
         self.carry(PointerUpdate(before, after))

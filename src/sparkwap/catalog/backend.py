@@ -1,4 +1,4 @@
-"""The interface of a catalog.
+"""The interface of a catalog, and what catalogs have in common.
 
 A catalog maps names to tables and views. One metadata document describes each of them. The gate
 reads pointers and documents, and sends changes (`change`) as a set of `PointerUpdate`s. There are
@@ -10,26 +10,32 @@ catalog writes the documents.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol, cast
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
+from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Identifier, Kind
+from sparkwap.catalog.pointers import Fate, Pointer, PointerUpdate, require_rows
+from sparkwap.catalog.threads import Threads
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from sqlalchemy import Connection
 
     from sparkwap.catalog.files import WarehouseFiles
-    from sparkwap.catalog.leases import Guard
-    from sparkwap.catalog.pointers import Fate, Pointer, PointerUpdate
     from sparkwap.core.checkpoints import Part
 
-Load = Callable[[str], Document]
+Guard = Callable[["Connection | None"], None]
+"""Checks the leases, in the transaction if there is one, and raises to stop a commit."""
+
+_NONE: Mapping[Identifier, Pointer | None] = {}
 
 
-class CatalogBackend(Protocol):
+class CatalogBackend(ABC):
     """The tables, views and schemas of a catalog; safe for use by several threads."""
 
     name: str
@@ -54,58 +60,76 @@ class CatalogBackend(Protocol):
 
     def refusal_of_name(self, identifier: Identifier) -> str | None:
         """Return why a new table or view cannot have this name, in words; None if it can."""
+        return None
 
-    def require_writer(self) -> None:
+    def require_writer(self) -> None:  # noqa: B027 - most catalogs cannot tell
         """Check that the user may write, before anything is done, as far as the catalog tells it.
 
         Raises:
             WriteDenied: The user may only read.
         """
 
+    @abstractmethod
     def get(self, identifier: Identifier) -> Pointer | None:
         """Return the row of one table or view; None if it does not exist."""
 
+    @abstractmethod
     def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
         """Return the rows of the tables and views that exist."""
 
+    @abstractmethod
     def members(self, schema: str) -> list[Pointer]:
         """Return the rows of one schema; none if the schema does not exist."""
 
     def kinds(self, schema: str) -> dict[str, Kind]:
         """Return name -> kind of a schema's members; empty if the schema does not exist."""
+        return {row.identifier[1]: row.kind for row in self.members(schema)}
 
+    @abstractmethod
     def all(self) -> list[Pointer]:
         """Return all rows of the catalog."""
 
     def others(self) -> list[Pointer]:
         """Return the known rows of other catalogs that may share files with this one."""
+        return []
 
+    @abstractmethod
     def schemas(self) -> set[str]:
         """Return all schemas, including those without members."""
 
+    @abstractmethod
     def side_schemas(self) -> dict[str, str]:
         """Return side schema -> audit branch."""
 
+    @abstractmethod
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
-        """Create a schema if it does not exist; a side schema if ``branch`` is given."""
+        """Create a schema if it does not exist; a side schema if ``branch`` is given.
+
+        Raises:
+            ConfigError: The schema exists, and is not a side schema of this branch; or the
+                catalog does not take its name.
+        """
 
     def folder(self, schema: str) -> str | None:
         """Return the folder in which a schema's tables must lie; None if they may lie anywhere."""
+        return None
 
     def document(self, location: str) -> Document | None:
         """Return the document of a row, if the catalog returned it with the row."""
+        return None
 
+    @abstractmethod
     def apply(
         self,
         swaps: Sequence[PointerUpdate],
         *,
         documents: Mapping[str, Document],
-        requires: Mapping[Identifier, Pointer | None] = ...,
+        requires: Mapping[Identifier, Pointer | None] = _NONE,
         drop_if_empty: Collection[str] = (),
         drop_schemas: Collection[str] = (),
-        at: Callable[[Part], None] = ...,
+        at: Callable[[Part], None] = lambda part: None,
         guard: Guard | None = None,
-        made: Callable[[PointerUpdate], None] = ...,
+        made: Callable[[PointerUpdate], None] = lambda swap: None,
     ) -> None:
         """Make the changes: all or none if the catalog is ``atomic``, else one after the other.
 
@@ -133,23 +157,121 @@ class CatalogBackend(Protocol):
         Commits are right without it: they compare and swap. But of many writers that stage at once
         one commits, and the others stage again; those that take longest may never be the fastest.
         """
+        return nullcontext()
 
+    @abstractmethod
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
         """Return whether an interrupted `apply` has made its changes."""
 
+    @abstractmethod
     def pyiceberg(self) -> Catalog:
         """Return the same catalog in PyIceberg, on the same connections."""
 
+    @abstractmethod
     def close(self) -> None:
         """Close connections; later calls open them again."""
 
 
-class SequentialBackend(CatalogBackend, Protocol):
+class SequentialBackend(CatalogBackend):
     """A catalog that is not ``atomic``: steps of a sequential publish, one object at a time."""
 
-    together: bool
+    atomic = False
+    together = False
     """Whether `evolve` changes several tables in one request, which need not be atomic."""
 
+    _threads: Threads
+
+    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
+        """Return the rows of the tables and views that exist, with one or two requests each."""
+        rows = self._threads.map(self.get, set(identifiers))
+        return {row.identifier: row for row in rows if row is not None}
+
+    def apply(
+        self,
+        swaps: Sequence[PointerUpdate],
+        *,
+        documents: Mapping[str, Document],
+        requires: Mapping[Identifier, Pointer | None] = _NONE,
+        drop_if_empty: Collection[str] = (),
+        drop_schemas: Collection[str] = (),
+        at: Callable[[Part], None] = lambda part: None,
+        guard: Guard | None = None,
+        made: Callable[[PointerUpdate], None] = lambda swap: None,
+    ) -> None:
+        """Make the changes one after the other; see `CatalogBackend.apply`.
+
+        Drops come last, so that interrupted changes lose nothing. After a conflict, the caller
+        checks again and finds the remaining changes.
+
+        Raises:
+            Conflict: A row was not as expected; earlier changes may be made.
+            Unanswered: The catalog failed; see `fate`.
+            CatalogError: The catalog cannot make a change, or refuses it.
+        """
+        at("begun")
+        require_rows(self.find(set(requires)), requires)
+        check = guard or (lambda connection: None)
+        check(None)
+        left = self._begin(swaps, documents, made)
+        for swap in left:
+            if swap.after is not None:
+                check(None)
+                self._put(swap, swap.after, documents.get(swap.after.location), made)
+                made(swap)
+        for swap in left:
+            if swap.after is None and swap.before is not None:
+                check(None)
+                self._remove(swap, swap.before)
+                made(swap)
+        self._drop_schemas({*drop_if_empty, *drop_schemas}, drop_schemas)
+        at("rows_changed")
+
+    @abstractmethod
+    def _begin(
+        self,
+        swaps: Sequence[PointerUpdate],
+        documents: Mapping[str, Document],
+        made: Callable[[PointerUpdate], None],
+    ) -> Sequence[PointerUpdate]:
+        """Do what has to be done before the first row changes; return the changes that are left."""
+
+    @abstractmethod
+    def _put(
+        self,
+        swap: PointerUpdate,
+        after: Pointer,
+        document: Document | None,
+        made: Callable[[PointerUpdate], None],
+    ) -> None:
+        """Make a change to ``after``; calls ``made`` after each part of it except for the last.
+
+        Args:
+            swap: The change.
+            after: Its new row.
+            document: The document of the new row; None if it is in a file.
+            made: See `apply`.
+        """
+
+    @abstractmethod
+    def _remove(self, swap: PointerUpdate, row: Pointer) -> None:
+        """Drop a table or view, without its files."""
+
+    def _drop_schemas(self, schemas: Collection[str], required: Collection[str]) -> None:
+        for schema in sorted(schemas):
+            self._drop_schema(schema, must=schema in required)
+
+    @abstractmethod
+    def _drop_schema(self, schema: str, *, must: bool) -> None:
+        """Drop a schema if it has no member.
+
+        Raises:
+            Conflict: It has one, and ``must`` is True.
+        """
+
+    def _read(self, location: str) -> Document:
+        return md.parse(self.files.read(location))
+
+    @abstractmethod
     def register(self, row: Pointer) -> None:
         """Create a table under a free name from an existing metadata file.
 
@@ -166,6 +288,7 @@ class SequentialBackend(CatalogBackend, Protocol):
         Raises:
             CannotShare: The catalog does not take the table.
         """
+        return None
 
     def unstage(self, staged: Identifier, identifier: Identifier) -> None:
         """Give a table that was staged its own name.
@@ -173,10 +296,12 @@ class SequentialBackend(CatalogBackend, Protocol):
         Raises:
             Conflict: The name is taken.
         """
+        raise AssertionError(staged)
 
     def forget_staged(self, row: Pointer) -> None:
         """Drop what is still staged of a former table; its files stay."""
 
+    @abstractmethod
     def rename(self, before: Identifier, after: Identifier, kind: Kind) -> None:
         """Move a table or view to a free name.
 
@@ -184,10 +309,11 @@ class SequentialBackend(CatalogBackend, Protocol):
             Conflict: The new name is taken, or the table or view does not exist.
         """
 
+    @abstractmethod
     def evolve(
         self,
         changes: Sequence[tuple[Pointer, MetadataChange]],
-        changed: Callable[[Identifier], None] = ...,
+        changed: Callable[[Identifier], None] = lambda identifier: None,
     ) -> None:
         """Change the metadata of tables.
 
@@ -204,5 +330,5 @@ class SequentialBackend(CatalogBackend, Protocol):
 
 def sequential(backend: CatalogBackend) -> SequentialBackend:
     """Return a catalog that is not ``atomic`` with the steps of a sequential publish."""
-    assert not backend.atomic, f"the catalog {backend.name} needs no journal"
-    return cast("SequentialBackend", backend)
+    assert isinstance(backend, SequentialBackend), f"the catalog {backend.name} needs no journal"
+    return backend

@@ -84,6 +84,15 @@ def table_row(store: Store, identifier: Identifier) -> Pointer:
     return row
 
 
+def table_document(store: Store, identifier: Identifier) -> md.Document:
+    """Return the metadata of a table.
+
+    Raises:
+        CatalogError: The table does not exist, or is a view.
+    """
+    return store.load(table_row(store, identifier).location)
+
+
 def open_branch(
     store: Store, identifier: Identifier, branch: str, wanted: Mapping[str, str]
 ) -> Staged[OpenedBranch]:
@@ -180,7 +189,7 @@ def clone(
 
 def copy(store: Store, source: Identifier, target: Identifier, location: str) -> Staged[Pointer]:
     """Stage a new table that starts with the data files of ``source``."""
-    document = store.load(table_row(store, source).location)
+    document = table_document(store, source)
     copied = md.copied(document, location, _copied_properties(document))
     metadata = md.next_location(copied, None)
     files = store.write({metadata: copied})
@@ -224,11 +233,11 @@ def is_on_present_main(document: md.Document, branch: str, snapshot_id: int) -> 
     main, head, tag = refs.get(md.MAIN), refs.get(branch), refs.get(base_tag(branch))
     if head is None or (main.snapshot_id if main else None) != (tag.snapshot_id if tag else None):
         return False
-    current: int | None = head.snapshot_id
-    while current is not None and current != snapshot_id:
-        snapshot = md.snapshot(document, current) or {}
-        current = snapshot.get("parent-snapshot-id")
-    return current is not None
+    return any(
+        # The snapshot itself may have expired.
+        snapshot_id in (one["snapshot-id"], one.get("parent-snapshot-id"))
+        for one in md.ancestors(document, head.snapshot_id)
+    )
 
 
 def open_table(identifier: Identifier, document: md.Document, branch: str) -> OpenTable:
@@ -288,9 +297,9 @@ def _is_on(document: md.Document) -> bool:
 
 
 def _created_ms(document: md.Document, base: int | None, head: int | None) -> int:
-    created = int(document.get("last-updated-ms") or 0)
-    snapshots = {entry["snapshot-id"]: entry for entry in document.get("snapshots") or ()}
-    while head is not None and head != base and head in snapshots:
-        created = int(snapshots[head]["timestamp-ms"])
-        head = snapshots[head].get("parent-snapshot-id")
-    return created
+    created = document.get("last-updated-ms") or 0
+    for snapshot in md.ancestors(document, head):
+        if snapshot["snapshot-id"] == base:
+            break
+        created = snapshot["timestamp-ms"]
+    return int(created)

@@ -88,7 +88,7 @@ def view_updates(live: md.Document, document: md.Document) -> list[Update]:
     A schema or version that the view already has is referred to by its id. If it were added again,
     the server would notice that it exists, and fail because nothing was added.
     """
-    version = current_version(document)
+    version = md.current_version(document)
     schema = next(one for one in document["schemas"] if one["schema-id"] == version["schema-id"])
     updates = _properties(live, document)
     known = next((one for one in live["schemas"] if _same_but(one, schema, "schema-id")), None)
@@ -113,14 +113,6 @@ def view_updates(live: md.Document, document: md.Document) -> list[Update]:
 def _same_but(one: md.Document, other: md.Document, *keys: str) -> bool:
     left, right = ({k: v for k, v in d.items() if k not in keys} for d in (one, other))
     return not _differ(left, right)
-
-
-def current_version(view: md.Document) -> Mapping[str, Any]:
-    """Return the version of a view that readers see."""
-    found: Mapping[str, Any] = next(
-        one for one in view["versions"] if one["version-id"] == view["current-version-id"]
-    )
-    return found
 
 
 def _properties(before: md.Document, after: md.Document) -> list[Update]:

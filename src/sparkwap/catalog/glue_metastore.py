@@ -25,7 +25,7 @@ from sparkwap.catalog.glue_entries import (
     schema_properties_of,
 )
 from sparkwap.catalog.metadata import Document
-from sparkwap.catalog.metastore import Entry
+from sparkwap.catalog.metastore import Entry, Metastore, is_folded
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Conflict, Pointer, Unanswered
 from sparkwap.core import retry
@@ -39,7 +39,7 @@ _SKIP_ARCHIVE = "glue.skip-archive"
 _MARK, _MARK_NAME, _MARK_TEXT = "SPARKWAP_MARK", "sparkwap.mark", "sparkwap.text"
 
 
-class GlueMetastore:
+class GlueMetastore(Metastore):
     """Glue's data catalog of one account and region; safe for use by several threads.
 
     Glue's names are in lower case: a name with capital letters is nobody's.
@@ -71,39 +71,33 @@ class GlueMetastore:
         return GlueCatalog(self.name, client=self._client.glue, **properties)
 
     def close(self) -> None:
-        """Close connections; later calls open them again."""
         self._client.glue.close()
 
     # Reading
 
     def entry(self, identifier: Identifier) -> Entry | None:
-        """Return the entry of a table; None if there is no such Iceberg table."""
         table = self._table(identifier)
         return None if table is None else entry_of(identifier[0], table)
 
-    def is_taken(self, identifier: Identifier) -> bool:
-        """Return whether there is an entry of any format under a name."""
-        return self._table(identifier) is not None
+    def has_other(self, identifier: Identifier) -> bool:
+        table = self._table(identifier)
+        return table is not None and entry_of(identifier[0], table) is None
 
     def entries(self, schema: str) -> list[Entry]:
-        """Return the tables of a schema; none if the schema does not exist."""
         found = (entry_of(schema, table) for table in self._tables(schema))
         return [entry for entry in found if entry is not None]
 
     def schemas(self) -> dict[str, dict[str, str]]:
-        """Return schema -> its properties."""
         databases = self._client.pages("get_databases", "DatabaseList")
         return {database["Name"]: schema_properties_of(database) for database in databases}
 
     def schema_properties(self, schema: str) -> dict[str, str] | None:
-        """Return the properties of a schema; None if it does not exist."""
-        if not _is_folded(schema):
+        if not is_folded(schema):
             return None
         answer = self._client.read("get_database", Name=schema)
         return None if answer is None else schema_properties_of(answer["Database"])
 
     def marks(self, schema: str) -> dict[str, str]:
-        """Return name -> text of the marks of a schema."""
         found = (table.get("Parameters") or {} for table in self._tables(schema))
         return {
             parameters[_MARK_NAME]: parameters.get(_MARK_TEXT, "")
@@ -114,12 +108,6 @@ class GlueMetastore:
     # Schemas
 
     def create_schema(self, schema: str, location: str, properties: Mapping[str, str]) -> bool:
-        """Create a schema; returns False if it exists.
-
-        Raises:
-            CatalogError: Its name has capital letters, or Glue refuses it.
-            Unanswered: Glue failed; the schema may be created.
-        """
         _require_folded(schema)
         parameters = dict(properties)
         comment = parameters.pop("comment", "")
@@ -146,14 +134,10 @@ class GlueMetastore:
         Glue deletes a database with all its tables, so its tables are listed directly before. A
         table that is created between the two requests is lost, and so are tables that Lake
         Formation hides from the role of this process.
-
-        Raises:
-            CatalogError: Glue refuses it.
-            Unanswered: Glue failed; the schema may be dropped.
         """
         if next(self._tables(schema), None) is not None:
             return False
-        if _is_folded(schema):
+        if is_folded(schema):
             try:
                 self._client.change(
                     "delete_database",
@@ -168,13 +152,6 @@ class GlueMetastore:
     # Entries
 
     def create(self, pointer: Pointer, document: Document) -> None:
-        """Create the entry of a table.
-
-        Raises:
-            Conflict: The name is taken, or the schema does not exist.
-            CatalogError: It is a view, its name has capital letters, or Glue refuses it.
-            Unanswered: Glue failed; the entry may be created.
-        """
         if pointer.kind == "view":
             raise CatalogError(
                 f"{_name(pointer.identifier)} is a view, and Iceberg keeps no views in AWS Glue. "
@@ -184,16 +161,6 @@ class GlueMetastore:
         self._create(pointer, pointing(table, pointer.location, document))
 
     def swap(self, entry: Entry, location: str, document: Document) -> None:
-        """Point an entry to another metadata file, if the entry is as it was read.
-
-        What other engines have written to the entry stays, except for columns and the name of a
-        former metadata file.
-
-        Raises:
-            Conflict: The entry has changed or is gone.
-            CatalogError: Glue refuses it, or does not tell versions.
-            Unanswered: Glue failed; the entry may be changed.
-        """
         identifier = entry.pointer.identifier
         # Versions of a table that is created anew begin again, so the version alone does not do.
         table = self._present(entry)
@@ -255,23 +222,12 @@ class GlueMetastore:
         """Drop an entry, without its files; nothing happens if it is gone.
 
         A change by another engine between the last look at the entry and its deletion is lost.
-
-        Raises:
-            Conflict: The entry has changed.
-            CatalogError: Glue refuses it.
-            Unanswered: Glue failed; the entry may be dropped.
         """
         self._drop(entry)
 
     # Marks
 
     def put_mark(self, schema: str, name: str, text: str) -> None:
-        """Create or replace a mark; the last writer wins.
-
-        Raises:
-            CatalogError: The schema does not exist, or Glue refuses it.
-            Unanswered: Glue failed; the mark may be written.
-        """
         if self.schema_properties(schema) is None:
             raise CatalogError(
                 f"The schema {schema} does not exist, so nothing can be noted in it. Nothing was "
@@ -284,13 +240,7 @@ class GlueMetastore:
             raise _busy(schema) from error
 
     def drop_marks(self, schema: str, names: Collection[str]) -> None:
-        """Remove marks, if they exist.
-
-        Raises:
-            CatalogError: Glue refuses it.
-            Unanswered: Glue failed; the marks may be removed.
-        """
-        if not _is_folded(schema):
+        if not is_folded(schema):
             return
         for name in names:
             try:
@@ -335,14 +285,14 @@ class GlueMetastore:
     def _table(self, identifier: Identifier) -> dict[str, Any] | None:
         """Return what Glue has under a name, of any format."""
         schema, name = identifier
-        if not (_is_folded(schema) and _is_folded(name)):
+        if not is_folded(*identifier):
             return None
         answer = self._client.read("get_table", DatabaseName=schema, Name=name)
         return None if answer is None else answer["Table"]
 
     def _tables(self, schema: str) -> Iterator[dict[str, Any]]:
         """Yield all that a schema has, of any format."""
-        if _is_folded(schema):
+        if is_folded(schema):
             yield from self._client.pages("get_tables", "TableList", DatabaseName=schema)
 
     def _present(self, entry: Entry) -> dict[str, Any] | None:
@@ -402,12 +352,8 @@ def _mark_entry(name: str) -> str:
     return f"wap_mark_{hashlib.sha256(name.encode()).hexdigest()[:40]}"
 
 
-def _is_folded(name: str) -> bool:
-    return name == name.lower()
-
-
 def _require_folded(name: str) -> None:
-    if not _is_folded(name):
+    if not is_folded(name):
         raise CatalogError(
             f"{name} has capital letters, and AWS Glue keeps names in lower case. Nothing was "
             f"changed. Use the name {name.lower()}."

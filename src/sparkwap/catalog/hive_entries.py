@@ -17,9 +17,9 @@ from pyiceberg.schema import visit
 from pyiceberg.types import NestedField
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.difference import current_version
 from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.pointers import Pointer
+from sparkwap.catalog.sparksql import current_schema
 
 LOCATION = "metadata_location"
 LOCK_ENABLED = "engine.hive.lock-enabled"
@@ -142,7 +142,7 @@ def update_entry(
 
 def columns_of(document: md.Document, *, hive2: bool) -> list[FieldSchema]:
     """Return the columns with Hive's types."""
-    fields = _schema(document).get("fields") or ()
+    fields = current_schema(document).get("fields") or ()
     return [
         FieldSchema(
             one["name"], _type(one, hive2), (one.get("doc") or "")[:_COMMENT_LENGTH] or None
@@ -202,19 +202,6 @@ def _type(field: Mapping[str, Any], hive2: bool) -> str:
         return "string"
 
 
-def _schema(document: md.Document) -> Mapping[str, Any]:
-    wanted = (
-        current_version(document)["schema-id"]
-        if md.is_view(document)
-        else document.get("current-schema-id", 0)
-    )
-    schemas: list[Mapping[str, Any]] = [
-        *(document.get("schemas") or ()),
-        document.get("schema") or {},
-    ]
-    return next((one for one in schemas if one.get("schema-id", 0) == wanted), {})
-
-
 def _storage(columns: list[FieldSchema], document: md.Document) -> StorageDescriptor:
     return StorageDescriptor(
         cols=columns,
@@ -236,7 +223,7 @@ def _sql(document: md.Document) -> str | None:
     """Return the view's text: for Hive if there is one, else the first."""
     texts = {
         str(one.get("dialect")).lower(): one["sql"]
-        for one in reversed(current_version(document).get("representations") or ())
+        for one in reversed(md.current_version(document).get("representations") or ())
         if "sql" in one
     }
     found: str | None = texts.get("hive") or next(reversed(texts.values()), None)
@@ -254,7 +241,7 @@ def _statistics(document: md.Document) -> dict[str, str]:
 
 
 def _description(document: md.Document, kind: Kind) -> dict[str, str]:
-    found = {"current-schema": _text(_schema(document))}
+    found = {"current-schema": _text(current_schema(document))}
     if kind == "view":
         return found
     found["snapshot-count"] = str(len(document.get("snapshots") or ()))

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from sparkwap.catalog.backend import Guard
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.retry import retrying
 
@@ -38,7 +39,6 @@ TTL_WITHOUT_A_CLOCK_SECONDS = 24 * 60 * 60
 
 _PREFIX = "wap.lease."
 
-Guard = Callable[["Connection | None"], None]
 Check = Callable[[list["Lease"], float], None]
 
 

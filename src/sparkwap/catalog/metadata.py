@@ -50,6 +50,13 @@ def identity(document: Document) -> str:
     return str(document.get("view-uuid") or document.get("table-uuid"))
 
 
+def current_version(view: Document) -> Document:
+    """Return the version of a view that readers see."""
+    current = view["current-version-id"]
+    found: Document = next(one for one in view["versions"] if one["version-id"] == current)
+    return found
+
+
 def main_of(document: Document) -> int | None:
     """Return the snapshot id of ``main``; None if there is none (older writers write -1)."""
     current = document.get("current-snapshot-id")
@@ -121,20 +128,9 @@ def grew_from(document: Document, head: int, base: int | None) -> bool:
 
     If an ancestor has expired, the history is incomplete and proves nothing.
     """
-    if base is None:
-        return True
-    parents = {
-        entry["snapshot-id"]: entry.get("parent-snapshot-id")
-        for entry in document.get("snapshots") or ()
-    }
-    current: int | None = head
-    while current is not None:
-        if current == base:
-            return True
-        if current not in parents:
-            return True
-        current = parents[current]
-    return False
+    line = list(ancestors(document, head))
+    is_cut = not line or line[-1].get("parent-snapshot-id") is not None
+    return base is None or is_cut or any(one["snapshot-id"] == base for one in line)
 
 
 def next_location(document: Document, metadata_location: str | None) -> str:

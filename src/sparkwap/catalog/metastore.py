@@ -33,6 +33,11 @@ class Entry:
     token: Any = None
 
 
+def is_folded(*names: str) -> bool:
+    """Return whether names are in lower case, as metastores keep all names."""
+    return all(name == name.lower() for name in names)
+
+
 class Metastore(Protocol):
     """The databases, tables and views of a metastore; safe for use by several threads.
 
@@ -52,8 +57,8 @@ class Metastore(Protocol):
     def entry(self, identifier: Identifier) -> Entry | None:
         """Return the entry of a table or view; None if there is no such Iceberg table or view."""
 
-    def is_taken(self, identifier: Identifier) -> bool:
-        """Return whether there is an entry of any format under a name."""
+    def has_other(self, identifier: Identifier) -> bool:
+        """Return whether there is an entry of another format under a name."""
 
     def entries(self, schema: str) -> list[Entry]:
         """Return the tables and views of a schema; none if the schema does not exist."""

@@ -11,6 +11,7 @@ from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Mismatch, Read
 from sparkwap.catalog.planning import Load, row_words, snapshot_words
 from sparkwap.catalog.pointers import Pointer
+from sparkwap.catalog.sparksql import current_schema
 
 NOTHING = "nothing"
 _TABLE, _VIEW = "table", "view"
@@ -34,10 +35,8 @@ def token(row: Pointer | None, load: Load) -> str:
 
 def columns(document: Document) -> str:
     """Return a hash of the columns that a reader of a table sees now."""
-    schema = next(
-        one for one in document["schemas"] if one["schema-id"] == document["current-schema-id"]
-    )
-    return hashlib.sha256(json.dumps(schema["fields"], sort_keys=True).encode()).hexdigest()[:12]
+    fields = json.dumps(current_schema(document)["fields"], sort_keys=True)
+    return hashlib.sha256(fields.encode()).hexdigest()[:12]
 
 
 def moved(read: Read, row: Pointer | None, load: Load) -> Mismatch | None:

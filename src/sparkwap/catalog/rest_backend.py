@@ -10,56 +10,41 @@ from __future__ import annotations
 import re
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.difference import current_version, view_updates
+from sparkwap.catalog.difference import view_updates
 from sparkwap.catalog.files import WarehouseFiles
 from sparkwap.catalog.former import RESTORED_FROM, is_former
 from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.pointers import (
-    SIDE_OF,
     CannotShare,
     Conflict,
     Fate,
     Pointer,
     PointerUpdate,
-    require_rows,
-    require_side_schema,
 )
-from sparkwap.catalog.rest_client import RestClient
+from sparkwap.catalog.rest_client import part
+from sparkwap.catalog.rest_schemas import RestSchemas
 from sparkwap.catalog.vended_keys import OWN_KEYS, VendedKeys
-from sparkwap.core import retry
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import FORMER_BRANCH, side_schema
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
-    from requests import Response
-
-    from sparkwap.catalog.leases import Guard
-    from sparkwap.core.checkpoints import Part
 
 MULTI_TABLE = "wap.multi-table-commit"
 """Catalog property: ``false`` to not use a server's multi-table commit."""
 
 _TRANSACTION = "POST /v1/{prefix}/transactions/commit"
-_VIEWS = "GET /v1/{prefix}/namespaces/{namespace}/views"
-_EMPTIED = "wap.emptied"
-"""The property of a side schema that could not be dropped, because the server keeps its dropped
-tables for a while."""
-_NONE: Mapping[Identifier, Pointer | None] = {}
-_NO_PROPERTIES: Mapping[str, str] = {}
 _DOCUMENTS = 500
 _ODD_NAME = re.compile(r"[^\w $-]")
 
 
-class RestBackend(RestClient):
+class RestBackend(RestSchemas):
     """The tables and views of a REST catalog; safe for use by several threads.
 
     Args:
@@ -72,41 +57,22 @@ class RestBackend(RestClient):
     """
 
     takes_files = False
-    atomic = False
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         self._keys = VendedKeys(self.get)
         super().__init__(name, properties, self._keys)
-        offered = {str(endpoint) for endpoint in self._catalog._supported_endpoints}
         wanted = self.properties.get(MULTI_TABLE, "true").lower() != "false"
-        self.together = wanted and _TRANSACTION in offered
-        self.keeps_views = _VIEWS in offered
+        self.together = wanted and _TRANSACTION in self.offered
         own = any(self.properties.get(key) for key in OWN_KEYS)
         self.files = WarehouseFiles(self.properties, None if own else self._keys)
         self._documents: OrderedDict[str, md.Document] = OrderedDict()
-        self._emptied: set[str] = set()
-        self._hidden: set[str] = set()
 
     # Reading
 
-    def require_writer(self) -> None:
-        """Do nothing: the catalog has no question for the rights of its user."""
-
-    def refusal_of_name(self, identifier: Identifier) -> str | None:
-        """Return None: the catalog takes all names."""
-        return None
-
     def get(self, identifier: Identifier) -> Pointer | None:
-        """Return the row of one table or view; None if it does not exist."""
         return self._table(identifier) or self._view(identifier)
 
-    def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
-        """Return the rows of the tables and views that exist, with one or two requests each."""
-        rows = self._threads.map(self.get, set(identifiers))
-        return {row.identifier: row for row in rows if row is not None}
-
     def members(self, schema: str) -> list[Pointer]:
-        """Return the rows of one schema."""
         found = self._threads.map(
             lambda item: (
                 self._view((schema, item[0]))
@@ -117,85 +83,10 @@ class RestBackend(RestClient):
         )
         return [row for row in found if row is not None]
 
-    def kinds(self, schema: str) -> dict[str, Kind]:
-        """Return name -> kind of the members of one schema."""
-        path = f"namespaces/{_part(schema)}"
-        tables = self._pages(f"{path}/tables", "identifiers")
-        # Some catalogs also list views among the tables.
-        views = self._pages(f"{path}/views", "identifiers") if self.keeps_views else []
-        found: dict[str, Kind] = {one["name"]: "table" for one in tables}
-        return found | {one["name"]: "view" for one in views}
-
     def all(self) -> list[Pointer]:
-        """Return all rows of the catalog."""
         return [row for schema in sorted(self.schemas()) for row in self.members(schema)]
 
-    def others(self) -> list[Pointer]:
-        """Return no rows: a server lists only its own catalog."""
-        return []
-
-    def schemas(self) -> set[str]:
-        """Return all schemas of one level; a dbt project cannot name deeper ones.
-
-        Without those that the server keeps although they were dropped, as `side_schemas` has last
-        found them.
-        """
-        found = self._listed()
-        with self._lock:
-            return found - self._hidden
-
-    def _listed(self) -> set[str]:
-        found = self._pages("namespaces", "namespaces")
-        return {one[0] for one in found if len(one) == 1}
-
-    def side_schemas(self) -> dict[str, str]:
-        """Return side schema -> audit branch."""
-        # Only these names can be side schemas; each needs a request.
-        named = sorted(schema for schema in self._listed() if "__" in schema)
-        found = dict(zip(named, self._threads.map(self._schema_properties, named), strict=True))
-        # A run may have built in one since it was marked.
-        emptied = {one for one in named if _EMPTIED in found[one] and not self.kinds(one)}
-        with self._lock:
-            self._emptied, self._hidden = set(emptied), emptied
-        return {
-            schema: found[schema][SIDE_OF]
-            for schema in named
-            if SIDE_OF in found[schema] and schema not in emptied
-        }
-
-    def folder(self, schema: str) -> str | None:
-        """Return the folder of a schema, if the server tells; some refuse tables elsewhere."""
-        found = self._schema_properties(schema).get("location")
-        return found.rstrip("/") if found else None
-
-    def ensure_schema(self, schema: str, branch: str | None = None) -> None:
-        """Create a schema if it does not exist; a side schema if ``branch`` is given.
-
-        Raises:
-            ConfigError: The schema exists, and is not a side schema of this branch.
-        """
-        properties = {SIDE_OF: branch} if branch else {}
-        body = {"namespace": [schema], "properties": properties}
-
-        def create() -> Response:
-            answer = self._send("POST", "namespaces", json=body)
-            return self._must(answer) if answer.status_code >= 500 else answer
-
-        # The server's database may be busy; a second request does no harm.
-        answer = retry.retrying(lambda error: isinstance(error, CatalogError))(create)
-        if answer.status_code == 409:
-            if branch is not None:
-                found = self._schema_properties(schema)
-                require_side_schema(schema, branch, found.get(SIDE_OF))
-                if _EMPTIED in found:
-                    self._set_properties(schema, removals=[_EMPTIED])
-                    with self._lock:
-                        self._hidden.discard(schema)
-            return
-        self._must(answer)
-
     def document(self, location: str) -> md.Document | None:
-        """Return the document that the server returned with a row."""
         with self._lock:
             return self._documents.get(location)
 
@@ -205,59 +96,22 @@ class RestBackend(RestClient):
 
     # Writing
 
-    def apply(
+    def _begin(
         self,
         swaps: Sequence[PointerUpdate],
-        *,
         documents: Mapping[str, md.Document],
-        requires: Mapping[Identifier, Pointer | None] = _NONE,
-        drop_if_empty: Collection[str] = (),
-        drop_schemas: Collection[str] = (),
-        at: Callable[[Part], None] = lambda part: None,
-        guard: Guard | None = None,
-        made: Callable[[PointerUpdate], None] = lambda swap: None,
-    ) -> None:
-        """Make the changes one after the other; metadata changes together if the server can.
-
-        Drops come last, so that interrupted changes lose nothing. After a conflict, the caller
-        checks again and finds the remaining changes.
-
-        Raises:
-            Conflict: A row was not as expected; earlier changes may be made.
-            Unanswered: The server failed; see `fate`.
-            CatalogError: Updates cannot express the change, or the server refuses it.
-        """
+        made: Callable[[PointerUpdate], None],
+    ) -> Sequence[PointerUpdate]:
         changes = [(swap.before, swap.change) for swap in swaps if swap.before and swap.change]
-        others = [swap for swap in swaps if not swap.change]
-        at("begun")
-        require_rows(self.find(set(requires)), requires)
-        check = guard or (lambda connection: None)
-        check(None)
         named = {swap.before.identifier: swap for swap in swaps if swap.before}
         self.evolve(changes, lambda identifier: made(named[identifier]))
-        for swap in others:
-            if swap.after is not None:
-                check(None)
-                self._put(swap, swap.after, documents, made)
-                made(swap)
-        for swap in others:
-            if swap.after is None and swap.before is not None:
-                check(None)
-                if not self._drop(swap.before):
-                    raise Conflict(swap, f"{'.'.join(swap.before.identifier)} is gone")
-                made(swap)
-        for schema in sorted({*drop_if_empty, *drop_schemas}):
-            self._drop_schema(schema, must=schema in drop_schemas)
-        if drop_if_empty or drop_schemas:
-            self._drop_emptied()
-        at("rows_changed")
+        return [swap for swap in swaps if not swap.change]
 
-    def turn(self) -> AbstractContextManager[None]:
-        """Do not wait: the catalog has no locks."""
-        return nullcontext()
+    def _remove(self, swap: PointerUpdate, row: Pointer) -> None:
+        if not self._drop(row):
+            raise Conflict(swap, f"{'.'.join(row.identifier)} is gone")
 
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
-        """Return whether all, none or an unknown part of interrupted changes was made."""
         done = [self._is_made(swap) for swap in swaps]
         if all(done):
             return "made"
@@ -276,11 +130,6 @@ class RestBackend(RestClient):
             self.unstage(self.stage(row), row.identifier)
 
     def unstage(self, staged: Identifier, identifier: Identifier) -> None:
-        """Give a former table that was staged its own name.
-
-        Raises:
-            Conflict: The name is taken.
-        """
         self.rename(staged, identifier, "table")
         if staged[0] != identifier[0]:
             self._drop_schema(staged[0], must=False)
@@ -326,7 +175,6 @@ class RestBackend(RestClient):
         return places[0]
 
     def forget_staged(self, row: Pointer) -> None:
-        """Drop what a rollback that did not need it any more has staged of a former table."""
         try:
             places = self._places(row, self._read(row.location))
         except FileNotFoundError:
@@ -363,17 +211,12 @@ class RestBackend(RestClient):
 
     def _register(self, row: Pointer) -> None:
         body = {"name": row.identifier[1], "metadata-location": row.location}
-        answer = self._send("POST", f"namespaces/{_part(row.identifier[0])}/register", json=body)
+        answer = self._send("POST", f"namespaces/{part(row.identifier[0])}/register", json=body)
         self._registered(
             answer, ".".join(row.identifier), lambda: self.get(row.identifier) is not None
         )
 
     def rename(self, before: Identifier, after: Identifier, kind: Kind) -> None:
-        """Move a table or view to a free name.
-
-        Raises:
-            Conflict: The new name is taken, or the table or view does not exist.
-        """
         body = {"source": _named(before), "destination": _named(after)}
         answer = self._send("POST", f"{kind}s/rename", json=body)
         self._committed(answer, ".".join(before))
@@ -383,17 +226,6 @@ class RestBackend(RestClient):
         changes: Sequence[tuple[Pointer, MetadataChange]],
         changed: Callable[[Identifier], None] = lambda identifier: None,
     ) -> None:
-        """Change the metadata of tables, in one request if the server offers that.
-
-        Args:
-            changes: The rows and their changes.
-            changed: Called for each table after the server has made its change.
-
-        Raises:
-            Conflict: A requirement does not hold.
-            Unanswered: The server failed.
-            CatalogError: Updates cannot express the change, or the server refuses it.
-        """
         for row, change in changes:
             _require_expressible(row, change)
         commits = [(row, _body(row, change)) for row, change in changes if change.posted]
@@ -406,7 +238,7 @@ class RestBackend(RestClient):
                 changed(row.identifier)
             return
         for row, commit in commits:
-            schema, name = map(_part, row.identifier)
+            schema, name = map(part, row.identifier)
             answer = self._send("POST", f"namespaces/{schema}/tables/{name}", json=commit)
             self._committed(answer, ".".join(row.identifier))
             changed(row.identifier)
@@ -417,11 +249,10 @@ class RestBackend(RestClient):
         self,
         swap: PointerUpdate,
         after: Pointer,
-        documents: Mapping[str, md.Document],
+        document: md.Document | None,
         made: Callable[[PointerUpdate], None],
     ) -> None:
         before = swap.before
-        document = documents.get(after.location)
         if before is not None and before.identifier != after.identifier:
             if before.location != after.location:
                 raise CatalogError(
@@ -448,7 +279,7 @@ class RestBackend(RestClient):
             raise
 
     def _put_view(self, before: Pointer | None, after: Pointer, document: md.Document) -> None:
-        schema, name = map(_part, after.identifier)
+        schema, name = map(part, after.identifier)
         if before is not None:
             live = self.document(before.location) or self._read(before.location)
             body: dict[str, Any] = {
@@ -458,7 +289,7 @@ class RestBackend(RestClient):
             }
             answer = self._send("POST", f"namespaces/{schema}/views/{name}", json=body)
         else:
-            version = current_version(document)
+            version = md.current_version(document)
             found = [s for s in document["schemas"] if s["schema-id"] == version["schema-id"]]
             body = {
                 # Without a location: some servers refuse one that is not where they would put it.
@@ -472,7 +303,7 @@ class RestBackend(RestClient):
 
     def _drop(self, row: Pointer) -> bool:
         """Drop a table or view without its files; returns False if it is gone."""
-        schema, name = map(_part, row.identifier)
+        schema, name = map(part, row.identifier)
         answer = self._send(
             "DELETE",
             f"namespaces/{schema}/{row.kind}s/{name}",
@@ -484,40 +315,6 @@ class RestBackend(RestClient):
             return False
         self._committed(answer, ".".join(row.identifier))
         return True
-
-    def _drop_schema(self, schema: str, *, must: bool) -> None:
-        if not must and self.kinds(schema):
-            return
-        answer = self._send("DELETE", f"namespaces/{_part(schema)}")
-        if answer.status_code not in (400, 409):
-            if answer.status_code != 404:
-                self._must(answer)
-            return
-        if self.kinds(schema):
-            if must:
-                raise Conflict(None, f"schema {schema} got a new member meanwhile")
-            return
-        # The server keeps what was dropped, and the schema with it, for a while (Lakekeeper).
-        self._set_properties(schema, updates={_EMPTIED: "true"})
-
-    def _drop_emptied(self) -> None:
-        """Drop side schemas that could not be dropped before, as far as the server lets it."""
-        with self._lock:
-            emptied, self._emptied = self._emptied, set()
-        for schema in sorted(emptied):
-            if not self.kinds(schema):
-                self._send("DELETE", f"namespaces/{_part(schema)}")
-
-    def _set_properties(
-        self,
-        schema: str,
-        removals: Collection[str] = (),
-        updates: Mapping[str, str] = _NO_PROPERTIES,
-    ) -> None:
-        body = {"removals": list(removals), "updates": dict(updates)}
-        answer = self._send("POST", f"namespaces/{_part(schema)}/properties", json=body)
-        if answer.status_code != 404:
-            self._must(answer)
 
     def _is_made(self, swap: PointerUpdate) -> bool:
         row = swap.after or swap.before
@@ -538,7 +335,7 @@ class RestBackend(RestClient):
         return self._load(identifier, "view") if self.keeps_views else None
 
     def _load(self, identifier: Identifier, kind: Kind) -> Pointer | None:
-        schema, name = map(_part, identifier)
+        schema, name = map(part, identifier)
         answer = self._send("GET", f"namespaces/{schema}/{kind}s/{name}")
         # 406: some catalogs keep views among their tables, and refuse to load a view as a table.
         # 400: no server has a table whose name it does not take in a path, as with a slash.
@@ -554,15 +351,6 @@ class RestBackend(RestClient):
             while len(self._documents) > _DOCUMENTS:
                 self._documents.popitem(last=False)
         return Pointer(identifier, kind, location)
-
-    def _read(self, location: str) -> md.Document:
-        return md.parse(self.files.read(location))
-
-    def _schema_properties(self, schema: str) -> dict[str, str]:
-        answer = self._send("GET", f"namespaces/{_part(schema)}")
-        if answer.status_code == 404:
-            return {}
-        return dict(self._must(answer).json().get("properties") or {})
 
 
 def _require_expressible(row: Pointer, change: MetadataChange) -> None:
@@ -588,7 +376,3 @@ def _branch_of(schema: str, place: str) -> str | None:
 
 def _named(identifier: Identifier) -> dict[str, Any]:
     return {"namespace": [identifier[0]], "name": identifier[1]}
-
-
-def _part(name: str) -> str:
-    return quote(name, safe="")

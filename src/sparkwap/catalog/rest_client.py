@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from pyiceberg.catalog.rest import RestCatalog
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from requests import Response
 
     from sparkwap.catalog.vended_keys import VendedKeys
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 # Seconds to connect, and to wait for an answer: a commit of many tables may take long.
 _TIMEOUT = (10, 300)
@@ -174,6 +172,11 @@ class RestClient:
             # By the protocol, the state is then unknown.
             raise Unanswered(f"{names}: {answer.status_code} {_said(answer)}", lost=True)
         self._must(answer)
+
+
+def part(name: str) -> str:
+    """Return a name as a part of a path."""
+    return quote(name, safe="")
 
 
 def _pause(answer: Response, attempt: int) -> float:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import ColumnState
 
 _PRIMITIVES = {
@@ -57,9 +58,8 @@ def columns(schema: Mapping[str, Any]) -> tuple[ColumnState, ...]:
 def current_schema(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the present schema of a table or view."""
     wanted = document.get("current-schema-id")
-    if "view-uuid" in document:
-        version = document["current-version-id"]
-        wanted = next(v for v in document["versions"] if v["version-id"] == version)["schema-id"]
+    if md.is_view(document):
+        wanted = md.current_version(document)["schema-id"]
     return _by_id(document.get("schemas"), "schema-id", wanted) or document.get("schema") or {}
 
 

@@ -23,8 +23,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from sparkwap.catalog.backend import CatalogBackend
 from sparkwap.catalog.metadata import Document
-from sparkwap.catalog.model import Identifier, Kind
+from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import (
     SIDE_OF,
     Conflict,
@@ -47,7 +48,7 @@ _NAMED_ONE_BY_ONE = 20
 _NONE: Mapping[Identifier, Pointer | None] = {}
 
 
-class SqlBackend(SqlDatabase):
+class SqlBackend(SqlDatabase, CatalogBackend):
     """The catalog's database; safe for use by several threads.
 
     Args:
@@ -59,12 +60,7 @@ class SqlBackend(SqlDatabase):
     atomic = True
     keeps_views = True
 
-    def refusal_of_name(self, identifier: Identifier) -> str | None:
-        """Return None: the catalog takes all names."""
-        return None
-
     def get(self, identifier: Identifier) -> Pointer | None:
-        """Return the row of one table or view; None if it does not exist."""
         return self.find([identifier]).get(identifier)
 
     def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
@@ -84,20 +80,7 @@ class SqlBackend(SqlDatabase):
         return {row.identifier: row for row in rows if row.identifier in wanted}
 
     def members(self, schema: str) -> list[Pointer]:
-        """Return the rows of one schema."""
         return self._select(TABLES.c.table_namespace == schema)
-
-    def kinds(self, schema: str) -> dict[str, Kind]:
-        """Return name -> kind of the members of one schema."""
-        return {row.identifier[1]: row.kind for row in self.members(schema)}
-
-    def folder(self, schema: str) -> str | None:
-        """Return None: the tables of a schema may lie anywhere."""
-        return None
-
-    def document(self, location: str) -> Document | None:
-        """Return None: rows only point to files."""
-        return None
 
     def pyiceberg(self) -> Catalog:
         """Return PyIceberg's catalog on the same engine."""
@@ -106,7 +89,6 @@ class SqlBackend(SqlDatabase):
         return SharedSqlCatalog(self.name, self.engine, self.properties)
 
     def all(self) -> list[Pointer]:
-        """Return all rows of the catalog."""
         return self._select()
 
     def others(self) -> list[Pointer]:
@@ -114,7 +96,6 @@ class SqlBackend(SqlDatabase):
         return self._select(TABLES.c.catalog_name != self.name, own=False)
 
     def schemas(self) -> set[str]:
-        """Return all schemas, including those without members."""
         statement = union(
             select(TABLES.c.table_namespace).where(TABLES.c.catalog_name == self.name),
             select(NAMESPACES.c.namespace).where(NAMESPACES.c.catalog_name == self.name),
@@ -123,7 +104,6 @@ class SqlBackend(SqlDatabase):
             return set(connection.execute(statement).scalars())
 
     def side_schemas(self) -> dict[str, str]:
-        """Return side schema -> audit branch."""
         statement = select(NAMESPACES.c.namespace, NAMESPACES.c.property_value).where(
             NAMESPACES.c.catalog_name == self.name, NAMESPACES.c.property_key == SIDE_OF
         )
@@ -131,11 +111,6 @@ class SqlBackend(SqlDatabase):
             return pairs(connection.execute(statement))
 
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
-        """Create a schema if it does not exist; a side schema if ``branch`` is given.
-
-        Raises:
-            ConfigError: The schema exists, and is not a side schema of this branch.
-        """
         wanted = {"exists": "true"} | ({SIDE_OF: branch} if branch else {})
         for _ in range(2):
             present = self.schema_properties(schema)
@@ -173,17 +148,10 @@ class SqlBackend(SqlDatabase):
         guard: Callable[[Connection], None] | None = None,
         made: Callable[[PointerUpdate], None] = lambda swap: None,
     ) -> None:
-        """Make all changes in one transaction, or none.
+        """Make all changes in one transaction, or none; see `CatalogBackend.apply`.
 
-        Args:
-            swaps: The changes; at most one for each row.
-            requires: The required rows of other names until the commit.
-            documents: Not needed here, because swaps point to files.
-            drop_if_empty: Schemas to drop if they have no member after the changes.
-            drop_schemas: Schemas to drop; all their members must be among the changes.
-            at: Called at each part of the transaction.
-            guard: Called in the transaction; raises to stop it.
-            made: Not called, because no change is made by itself.
+        ``documents`` are not needed, because swaps point to files; ``made`` is not called, because
+        no change is made by itself.
 
         Raises:
             Conflict: A row was not as expected; nothing has changed.
@@ -225,7 +193,7 @@ class SqlBackend(SqlDatabase):
         # On SQLite the transaction already holds the only lock.
         if self.engine.dialect.name != "sqlite":
             connection.execute(text(f"set local lock_timeout = '{_LOCK_SECONDS}s'"))
-        for row in sorted(rows, key=_row_key):
+        for row in sorted(rows, key=lambda row: row.identifier):
             statement = select(TABLES.c.metadata_location).where(
                 TABLES.c.catalog_name == self.name,
                 TABLES.c.table_namespace == row.identifier[0],
@@ -322,10 +290,6 @@ class SqlBackend(SqlDatabase):
             )
             if connection.execute(statement.limit(1)).first() is not None:
                 raise Conflict(None, f"schema {schema} got a new member meanwhile")
-
-
-def _row_key(row: Pointer) -> Identifier:
-    return row.identifier
 
 
 def _values(row: Pointer) -> Mapping[str, str]:

@@ -1,21 +1,19 @@
-"""Pointers and metadata files together: cached reads, staged writes, commits with retries."""
+"""Commits of pointers and metadata files together: staged, and repeated after conflicts."""
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import tenacity
-from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.backend import CatalogBackend
+from sparkwap.catalog.backend import CatalogBackend, Guard
 from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.documents import Documents
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import (
     CannotShare,
@@ -26,15 +24,12 @@ from sparkwap.catalog.pointers import (
     Unanswered,
 )
 from sparkwap.catalog.refusals import CommitUnknown, WriteDenied
-from sparkwap.catalog.threads import Threads
 from sparkwap.core.checkpoints import COMMIT_STEPS, Operation, Part, checkpoint
-from sparkwap.core.errors import CatalogError, MetadataFileMissing, SparkwapError
+from sparkwap.core.errors import CatalogError, SparkwapError
 from sparkwap.core.retry import retrying, rule_of
 
-T = TypeVar("T")
 R = TypeVar("R")
 
-_CACHED_DOCUMENTS = 1000
 _TRIES = 20
 _FIRST_WAIT_SECONDS = 0.02
 # A longer pause would not help: each lost try is another writer's commit.
@@ -84,7 +79,7 @@ class Staged(Generic[R]):
     drop_schemas: Collection[str] = ()
     requires: Mapping[Identifier, Pointer | None] = field(default_factory=dict)
     obsolete: Sequence[str] = ()
-    guard: Callable[[Connection | None], None] | None = None
+    guard: Guard | None = None
     first: Callable[[set[str]], None] | None = None
     made: Callable[[PointerUpdate], None] | None = None
     then: Callable[[], None] | None = None
@@ -112,7 +107,7 @@ class _Progress:
             self.told(swap)
 
 
-class Store:
+class Store(Documents):
     """A catalog and its metadata files.
 
     Args:
@@ -120,93 +115,13 @@ class Store:
     """
 
     def __init__(self, backend: CatalogBackend) -> None:
-        self.backend = backend
-        self.files = backend.files
-        self._unwritten: dict[str, md.Document] = {}
+        super().__init__(backend)
         self._what = "database" if backend.atomic else "server"
         self._extent = (
             "The commit was made wholly or not at all."
             if backend.atomic
             else "The commit was made in part, wholly or not at all."
         )
-        self._documents: OrderedDict[str, md.Document] = OrderedDict()
-        self._lock = threading.Lock()
-        self._threads = Threads("sparkwap-lake")
-
-    def close(self) -> None:
-        """Close connections and threads."""
-        self._threads.close()
-        self.backend.close()
-
-    def load(self, location: str) -> md.Document:
-        """Return the metadata document in a file; cached, because metadata files never change.
-
-        Raises:
-            MetadataFileMissing: The file does not exist.
-            CatalogError: The file is no metadata file.
-        """
-        given = self.backend.document(location)
-        if given is not None:
-            return given
-        with self._lock:
-            document = self._documents.get(location)
-            if document is not None:
-                self._documents.move_to_end(location)
-                return document
-        document = self.reload(location)
-        with self._lock:
-            self._documents[location] = document
-            while len(self._documents) > _CACHED_DOCUMENTS:
-                self._documents.popitem(last=False)
-        return document
-
-    def documents(self, rows: Iterable[Pointer]) -> list[md.Document]:
-        """Return the metadata document of each row, in order; see `load`."""
-        return self.map(lambda row: self.load(row.location), rows)
-
-    def reload(self, location: str) -> md.Document:
-        """Like `load`, but always read the file."""
-        try:
-            return md.parse(self.files.read(location))
-        except FileNotFoundError as error:
-            raise MetadataFileMissing(
-                f"The metadata file {location} does not exist, but the catalog or the history of a "
-                "table refers to it. Nothing was changed. Restore the file, or drop its table."
-            ) from error
-        except ValueError as error:
-            raise CatalogError(
-                f"The metadata file {location} cannot be read: {error}. Nothing was changed. "
-                "Restore the file, or drop its table."
-            ) from error
-        except OSError as error:
-            raise CatalogError(
-                f"The metadata file {location} cannot be read: {error}. Nothing was changed. Check "
-                "that this machine reaches the store with the properties of `catalog` in the "
-                "profile (address, keys, region, rights); `sparkwap doctor` tries it."
-            ) from error
-
-    def map(self, function: Callable[[T], R], values: Iterable[T]) -> list[R]:
-        """Return ``function`` of each value, in order; runs in several threads."""
-        return self._threads.map(function, values)
-
-    def write(self, documents: Mapping[str, md.Document]) -> list[str]:
-        """Write metadata files, all or none.
-
-        If the catalog writes metadata itself, the documents stay in memory until `commit`.
-
-        Returns:
-            The locations of the files.
-        """
-        if not self.backend.takes_files:
-            with self._lock:
-                self._unwritten.update(documents)
-            return list(documents)
-        try:
-            self.map(lambda item: self.files.write(item[0], md.dump(item[1])), documents.items())
-        except BaseException:
-            self.delete(documents)
-            raise
-        return list(documents)
 
     def grow(
         self, changes: Iterable[tuple[Pointer, MetadataChange]]
@@ -216,27 +131,14 @@ class Store:
         Returns:
             The row changes, and the files.
         """
-        grown = [(row, change, change.document(row.location)) for row, change in changes]
-        locations = [md.next_location(document, row.location) for row, _, document in grown]
-        files = self.write(
-            {place: document for place, (_, _, document) in zip(locations, grown, strict=True)}
-        )
-        swaps = [
-            PointerUpdate(row, Pointer(row.identifier, "table", place), change)
-            for place, (row, change, _) in zip(locations, grown, strict=True)
-        ]
-        return swaps, files
-
-    def delete(self, locations: Iterable[str]) -> list[str]:
-        """Delete files if they exist.
-
-        Returns:
-            Those that could not be deleted.
-        """
-        with self._lock:
-            written = [one for one in locations if self._unwritten.pop(one, None) is None]
-        gone = self.map(self.files.delete, written)
-        return [one for one, is_gone in zip(written, gone, strict=True) if not is_gone]
+        swaps: list[PointerUpdate] = []
+        documents: dict[str, md.Document] = {}
+        for row, change in changes:
+            document = change.document(row.location)
+            after = Pointer(row.identifier, "table", md.next_location(document, row.location))
+            swaps.append(PointerUpdate(row, after, change))
+            documents[after.location] = document
+        return swaps, self.write(documents)
 
     def commit(
         self,
@@ -298,7 +200,7 @@ class Store:
             except BaseException as error:
                 self._stopped(staged, error, progress)
                 raise
-            self._done_with(staged)
+            self._forget_unwritten(staged.files)
             self.delete(staged.obsolete)
             if staged.then is not None:
                 self._then(staged.then)
@@ -335,7 +237,7 @@ class Store:
         The remaining files are orphans, which maintenance removes.
         """
         if progress.attempt:
-            self._done_with(staged)
+            self._forget_unwritten(staged.files)
         else:
             self.delete(staged.files)
 
@@ -359,7 +261,7 @@ class Store:
             self.backend.apply(
                 staged.swaps,
                 requires=staged.requires,
-                documents=self._unwritten_of(staged),
+                documents=self._unwritten_of(staged.files),
                 drop_if_empty=staged.drop_if_empty,
                 drop_schemas=staged.drop_schemas,
                 at=at,
@@ -367,15 +269,6 @@ class Store:
                 made=progress.made,
             )
             at("committed")
-
-    def _unwritten_of(self, staged: Staged[Any]) -> dict[str, md.Document]:
-        with self._lock:
-            return {one: self._unwritten[one] for one in staged.files if one in self._unwritten}
-
-    def _done_with(self, staged: Staged[Any]) -> None:
-        with self._lock:
-            for location in staged.files:
-                self._unwritten.pop(location, None)
 
     def _settle(
         self, staged: Staged[Any], failure: Unanswered, cause: Exception, progress: _Progress

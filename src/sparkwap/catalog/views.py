@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
-from typing import Any
 
-from sparkwap.catalog.metadata import Document
+from sparkwap.catalog.metadata import Document, current_version
 from sparkwap.catalog.model import Identifier
 from sparkwap.core.names import folded
 from sparkwap.core.sqllex import Token, dotted_names, identifier_clauses, relation_names, tokens
@@ -82,23 +81,26 @@ def reads_unaudited(
     Returns:
         The problem, as a predicate of "the text".
     """
-    current = document["current-version-id"]
-    version = next(one for one in document["versions"] if one["version-id"] == current)
+    version = current_version(document)
     if {side.lower() for side in sides} & {s.lower() for s in version.get("default-namespace", ())}:
         return "resolves unqualified names in a side schema"
-    texts = (entry["sql"] for entry in version["representations"] if "sql" in entry)
     pattern = _whole(sides) if sides else None
     lower = frozenset(branch.lower() for branch in branches)
-    return next((problem for sql in texts if (problem := _unaudited(sql, pattern, lower))), None)
+    return next(
+        (problem for sql in _texts(version) if (problem := _unaudited(sql, pattern, lower))), None
+    )
 
 
 def reads(document: Document, *, present: bool = False) -> frozenset[Identifier]:
     """Return schema and name, in lower case, of all relations that a view may read."""
-    current = document["current-version-id"]
-    version = next(one for one in document["versions"] if one["version-id"] == current)
+    version = current_version(document)
     schema = ".".join(version.get("default-namespace", ())) or "default"
-    texts = (entry["sql"] for entry in version["representations"] if "sql" in entry)
-    return frozenset().union(*(relation_names(sql, schema, present=present) for sql in texts))
+    found = (relation_names(sql, schema, present=present) for sql in _texts(version))
+    return frozenset().union(*found)
+
+
+def _texts(version: Document) -> list[str]:
+    return [entry["sql"] for entry in version["representations"] if "sql" in entry]
 
 
 def _whole(sides: Iterable[str]) -> re.Pattern[str]:
@@ -147,13 +149,7 @@ def reopened(
         identity: The new UUID.
     """
     versions = [
-        {
-            **version,
-            "representations": [
-                {**entry, "sql": requalify_sql(entry["sql"], sides)} if "sql" in entry else entry
-                for entry in version["representations"]
-            ],
-        }
+        _with_texts(version, lambda sql: requalify_sql(sql, sides))
         for version in published["versions"]
     ]
     return {**published, "versions": versions, "location": location, "view-uuid": identity}
@@ -161,9 +157,7 @@ def reopened(
 
 def content(document: Document) -> str:
     """Return a hash (SHA-256, hex) of the text of a view, without times and locations."""
-    current = document["current-version-id"]
-    (version,) = [one for one in document["versions"] if one["version-id"] == current]
-    text = json.dumps(version["representations"], sort_keys=True)
+    text = json.dumps(current_version(document)["representations"], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -179,14 +173,10 @@ def publishable(side: Document, live: Document | None, schemas: Mapping[str, str
         Only the current version, because earlier versions were never published, with the UUID and
         the location of the live view, if there is one.
     """
-    current = side["current-version-id"]
-    versions = [
-        _version(version, schemas)
-        for version in side["versions"]
-        if version["version-id"] == current
-    ]
-    log = [entry for entry in side.get("version-log", ()) if entry["version-id"] == current]
-    document = {**side, "versions": versions, "version-log": log}
+    current = current_version(side)
+    former_log = side.get("version-log", ())
+    log = [entry for entry in former_log if entry["version-id"] == current["version-id"]]
+    document = {**side, "versions": [_version(current, schemas)], "version-log": log}
     document["location"] = _location(side["location"], schemas)
     if live is not None:
         document["view-uuid"] = live["view-uuid"]
@@ -194,13 +184,19 @@ def publishable(side: Document, live: Document | None, schemas: Mapping[str, str
     return document
 
 
-def _version(version: Mapping[str, Any], schemas: Mapping[str, str]) -> Mapping[str, Any]:
+def _version(version: Document, schemas: Mapping[str, str]) -> Document:
     namespace = [schemas.get(part, part) for part in version.get("default-namespace", ())]
+    rewritten = _with_texts(version, lambda sql: rewrite_sql(sql, schemas))
+    return {**rewritten, "default-namespace": namespace}
+
+
+def _with_texts(version: Document, rewrite: Callable[[str], str]) -> Document:
+    """Return a version of a view with all its texts rewritten."""
     representations = [
-        {**entry, "sql": rewrite_sql(entry["sql"], schemas)} if "sql" in entry else entry
+        {**entry, "sql": rewrite(entry["sql"])} if "sql" in entry else entry
         for entry in version["representations"]
     ]
-    return {**version, "default-namespace": namespace, "representations": representations}
+    return {**version, "representations": representations}
 
 
 def _location(location: str, schemas: Mapping[str, str]) -> str:

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sparkwap.catalog import branches
-from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.content_equality import between
 from sparkwap.catalog.model import (
     Candidate,
     Discarded,
@@ -332,16 +332,9 @@ class AuditBranches:
         Returns:
             Run ids, from ``wap_run`` in the summaries of the snapshots.
         """
-        row = branches.table_row(self._store, identifier)
-        document = self._store.load(row.location)
-        found = set()
-        while head is not None and head != since:
-            snapshot = md.snapshot(document, head)
-            if snapshot is None:
-                break
-            found.add(str((snapshot.get("summary") or {}).get("wap_run") or ""))
-            head = snapshot.get("parent-snapshot-id")
-        return found - {""}
+        document = branches.table_document(self._store, identifier)
+        summaries = between(document, since, head)
+        return {run for one in summaries if (run := one.get("wap_run"))}
 
     def _recorded(
         self,

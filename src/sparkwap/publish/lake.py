@@ -65,21 +65,21 @@ class Lake:
         self, name: str, properties: Mapping[str, str], caller: Caller | None = None
     ) -> None:
         self.name = name
-        self._store = Store(_pointers(name, properties))
-        self.properties = dict(self._store.backend.properties)
+        self.store = Store(_pointers(name, properties))
+        self.properties = dict(self.store.backend.properties)
         self._caller = caller
 
     @cached_property
     def caller(self) -> Caller:
         """Who changes this lake."""
-        rows, caller = self._store.backend, self._caller or this_caller()
+        rows, caller = self.store.backend, self._caller or this_caller()
         user = rows.user if isinstance(rows, SqlBackend) and caller.actor else None
         return replace(caller, catalog_user=user)
 
     @property
     def catalog(self) -> Catalog:
         """The same catalog in PyIceberg, for the calling thread."""
-        return self._store.backend.pyiceberg()
+        return self.store.backend.pyiceberg()
 
     @cached_property
     def warehouse(self) -> str:
@@ -108,25 +108,20 @@ class Lake:
     @cached_property
     def leases(self) -> Leases:
         """The leases of runs, which tell which runs are alive."""
-        rows = self._store.backend
+        rows = self.store.backend
         if isinstance(rows, SqlBackend):
             return SqlLeases(rows)
         if isinstance(rows, MetastoreBackend):
             return MetastoreLeases(rows.metastore, rows.ensure_schema)
         return CatalogLeases(lambda: self.catalog)
 
-    @property
-    def store(self) -> Store:
-        """The backend and the metadata files, for the ledger."""
-        return self._store
-
     def close(self) -> None:
         """Close database connections and threads; later calls open them again."""
-        self._store.close()
+        self.store.close()
 
     @property
     def _staging(self) -> Staging:
-        return Staging(self._store, lambda: self.ledger, lambda: self.warehouse)
+        return Staging(self.store, lambda: self.ledger, lambda: self.warehouse)
 
     @property
     def branches(self) -> AuditBranches:
@@ -142,7 +137,7 @@ class Lake:
 
     def relations(self, schema: str) -> dict[str, str]:
         """Return name -> ``table`` or ``view`` of a schema's members; empty without a schema."""
-        return dict(self._store.backend.kinds(schema))
+        return dict(self.store.backend.kinds(schema))
 
     def alike(self, names: Collection[Identifier]) -> set[Identifier]:
         """Return the tables and views whose names differ from one of these in case only.
@@ -153,26 +148,26 @@ class Lake:
 
     def schemas(self) -> set[str]:
         """Return all schemas, including side schemas."""
-        return self._store.backend.schemas()
+        return self.store.backend.schemas()
 
     def side_schemas(self) -> dict[str, str]:
         """Return side schema -> audit branch."""
-        return dict(self._store.backend.side_schemas())
+        return self.store.backend.side_schemas()
 
     def state(self, identifier: Identifier) -> TableState | None:
         """Return the present state of a table or view; None if it does not exist."""
-        row = self._store.backend.get(identifier)
+        row = self.store.backend.get(identifier)
         return None if row is None else self._staging.state(row)
 
     def states(self, identifiers: Iterable[Identifier]) -> dict[Identifier, TableState]:
         """Return the states of the tables and views that exist, by one statement for their rows."""
-        rows = self._store.backend.find(set(identifiers))
-        states = self._store.map(self._staging.state, rows.values())
+        rows = self.store.backend.find(set(identifiers))
+        states = self.store.map(self._staging.state, rows.values())
         return {state.identifier: state for state in states}
 
     def locations(self, identifiers: Iterable[Identifier]) -> dict[Identifier, tuple[str, str]]:
         """Return kind and metadata file of the existing tables and views; reads no file."""
-        found = self._store.backend.find(set(identifiers))
+        found = self.store.backend.find(set(identifiers))
         return {key: (row.kind, row.location) for key, row in found.items()}
 
     def most_rows(self, location: str) -> float:
@@ -181,15 +176,15 @@ class Lake:
         Args:
             location: The table's metadata file.
         """
-        document = self._store.load(location)
+        document = self.store.load(location)
         heads = [md.snapshot(document, ref.snapshot_id) for ref in md.refs_of(document).values()]
         counts = [md.count(head, "total-records") for head in heads]
         return max((math.inf if one is None else one for one in counts), default=0)
 
     def unreadable(self) -> dict[Identifier, str]:
         """Return the tables and views whose metadata cannot be read -> the error."""
-        rows = self._store.backend.all()
-        found = zip(rows, self._store.map(self._staging.fault, rows), strict=True)
+        rows = self.store.backend.all()
+        found = zip(rows, self.store.map(self._staging.fault, rows), strict=True)
         return {row.identifier: fault for row, fault in found if fault is not None}
 
     def snapshot_summary(self, identifier: Identifier, snapshot_id: int) -> Mapping[str, str]:
@@ -198,8 +193,8 @@ class Lake:
         Raises:
             CatalogError: There is no such table, or no such snapshot in it.
         """
-        row = branches.table_row(self._store, identifier)
-        snapshot = md.snapshot(self._store.load(row.location), snapshot_id)
+        document = branches.table_document(self.store, identifier)
+        snapshot = md.snapshot(document, snapshot_id)
         if snapshot is None:
             raise CatalogError(
                 f"{'.'.join(identifier)} has no snapshot {snapshot_id}: it has expired, or "
@@ -215,8 +210,8 @@ class Lake:
         Raises:
             CatalogError: There is no such table.
         """
-        row = branches.table_row(self._store, identifier)
-        return content_equality.between(self._store.load(row.location), old, new)
+        document = branches.table_document(self.store, identifier)
+        return content_equality.between(document, old, new)
 
     def partitionings(self, identifier: Identifier) -> list[tuple[str, ...]]:
         """Return the partition terms of each spec of a table.
@@ -224,17 +219,15 @@ class Lake:
         Raises:
             CatalogError: There is no such table.
         """
-        row = branches.table_row(self._store, identifier)
-        return sparksql.partitionings(self._store.load(row.location))
+        return sparksql.partitionings(branches.table_document(self.store, identifier))
 
     def histories(self, identifiers: Iterable[Identifier]) -> dict[Identifier, TableHistory]:
         """Return the histories of the tables and views that exist.
 
         Their rows are read in one statement.
         """
-        wanted = set(identifiers)
-        rows = self._store.backend.find(wanted) if wanted else {}
-        return {name: history_of(row, self._store.load(row.location)) for name, row in rows.items()}
+        rows = self.store.backend.find(set(identifiers))
+        return {name: history_of(row, self.store.load(row.location)) for name, row in rows.items()}
 
     def columns_at(self, identifier: Identifier, snapshot_id: int) -> tuple[ColumnState, ...]:
         """Return the columns that a table had when a snapshot was written.
@@ -242,8 +235,8 @@ class Lake:
         Raises:
             CatalogError: There is no such table.
         """
-        row = branches.table_row(self._store, identifier)
-        return sparksql.columns(schema_at(self._store.load(row.location), snapshot_id))
+        document = branches.table_document(self.store, identifier)
+        return sparksql.columns(schema_at(document, snapshot_id))
 
     def last_change(self, identifier: Identifier) -> datetime | None:
         """Return when the rows of ``main`` last changed; None for a table without snapshots.
@@ -253,8 +246,7 @@ class Lake:
         Raises:
             CatalogError: There is no such table.
         """
-        row = branches.table_row(self._store, identifier)
-        document = self._store.load(row.location)
+        document = branches.table_document(self.store, identifier)
         changed = content_equality.rows_since(document, md.main_of(document))
         return None if changed is None else datetime.fromtimestamp(changed / 1000, UTC)
 
@@ -265,9 +257,9 @@ class Lake:
         included, because a table may be created under them meanwhile.
         """
         wanted = sorted(set(identifiers))
-        rows = self._store.backend.find(wanted) if wanted else {}
+        rows = self.store.backend.find(wanted)
         return [
-            Read(name, read_dependencies.token(rows.get(name), self._store.load)) for name in wanted
+            Read(name, read_dependencies.token(rows.get(name), self.store.load)) for name in wanted
         ]
 
     def head(self, identifier: Identifier, branch: str) -> Head | None:
@@ -276,8 +268,7 @@ class Lake:
         Raises:
             CatalogError: There is no such table.
         """
-        row = branches.table_row(self._store, identifier)
-        document = self._store.load(row.location)
+        document = branches.table_document(self.store, identifier)
         ref = md.refs_of(document).get(branch)
         found = md.snapshot(document, ref.snapshot_id) if ref else None
         if found is None:
@@ -287,25 +278,25 @@ class Lake:
 
     def descends(self, identifier: Identifier, metadata_location: str) -> bool:
         """Return whether the metadata of a table or view is, or follows from, a metadata file."""
-        row = self._store.backend.get(identifier)
+        row = self.store.backend.get(identifier)
         if row is None or row.location == metadata_location:
             return row is not None
-        log = self._store.load(row.location).get("metadata-log") or ()
+        log = self.store.load(row.location).get("metadata-log") or ()
         return any(step["metadata-file"] == metadata_location for step in log)
 
     def view_reads(self, identifier: Identifier, *, present: bool) -> frozenset[Identifier]:
         """Return the names that a view may read (see `views.reads`); empty if it is no view."""
-        row = self._store.backend.get(identifier)
-        if row is None or row.kind != "view":
-            return frozenset()
-        return views.reads(self._store.load(row.location), present=present)
+        document = self._view(identifier)
+        return frozenset() if document is None else views.reads(document, present=present)
 
     def view_content(self, identifier: Identifier) -> str | None:
         """Return the hash of a view's text (see `views.content`); None if it is no view."""
-        row = self._store.backend.get(identifier)
-        if row is None or row.kind != "view":
-            return None
-        return views.content(self._store.load(row.location))
+        document = self._view(identifier)
+        return None if document is None else views.content(document)
+
+    def _view(self, identifier: Identifier) -> md.Document | None:
+        row = self.store.backend.get(identifier)
+        return self.store.load(row.location) if row and row.kind == "view" else None
 
     def view_problem(self, identifier: Identifier, branch: str) -> str | None:
         """Return how a view, once published, would let readers see unaudited rows.
@@ -318,26 +309,25 @@ class Lake:
             The problem in words; None if the text provably names only published tables, or if
             there is no view.
         """
-        row = self._store.backend.get(identifier)
-        if row is None or row.kind != "view":
+        document = self._view(identifier)
+        if document is None:
             return None
-        document = self._store.load(row.location)
         published = views.publishable(document, None, self._staging.side_schemas(branch, ()))
-        sides = self._store.backend.side_schemas()
+        sides = self.store.backend.side_schemas()
         open_ones = {branch, *sides.values(), *self._audit_branches(views.reads(published))}
         return views.reads_unaudited(published, sides, open_ones)
 
     def _audit_branches(self, names: Collection[Identifier]) -> set[str]:
         """Return the audit branches of tables; ``names`` are in lower case."""
         schemas = {schema.lower(): schema for schema in self.schemas()}
-        known = frozenset(self._store.backend.side_schemas().values())
+        known = frozenset(self.store.backend.side_schemas().values())
         found: set[str] = set()
         for schema in {schema for schema, _ in names} & schemas.keys():
             members = self.relations(schemas[schema]).items()
             tables = {name for name, kind in members if kind == "table"}
             wanted = {(schemas[schema], one) for one in tables if (schema, one.lower()) in names}
-            for row in self._store.backend.find(wanted).values():
-                found |= branches.branches_of(self._store.load(row.location), known)
+            for row in self.store.backend.find(wanted).values():
+                found |= branches.branches_of(self.store.load(row.location), known)
         return found
 
     # Schemas
@@ -354,7 +344,7 @@ class Lake:
         suffix = schema.rpartition("__")[2]
         if branch is None and suffix != schema and suffix.startswith(_RUN_BRANCH_PREFIX):
             branch = suffix
-        self._store.backend.ensure_schema(schema, branch)
+        self.store.backend.ensure_schema(schema, branch)
 
     def drop_schema(self, schema: str, purge: bool) -> None:
         """Drop a schema with its members, if it exists.
@@ -366,12 +356,12 @@ class Lake:
         """
 
         def stage() -> Staged[list[Pointer]]:
-            members = self._store.backend.members(schema)
+            members = self.store.backend.members(schema)
             swaps = [PointerUpdate(row, None) for row in members]
             return Staged(members, swaps, drop_schemas=[schema])
 
-        folders = self._staging.own_folders(self._store.backend.members(schema)) if purge else set()
-        self._store.commit(stage, "drop_schema", schema=schema)
+        folders = self._staging.own_folders(self.store.backend.members(schema)) if purge else set()
+        self.store.commit(stage, "drop_schema", schema=schema)
         self._staging.purge("drop_schema", folders, [schema])
 
     def require_possible(self, identifier: Identifier, present: Kind | None, wanted: Kind) -> None:
@@ -381,7 +371,7 @@ class Lake:
             ConfigError: The catalog cannot have it.
             CatalogError: The catalog cannot replace a view by a table, or a table by a view.
         """
-        rows, name = self._store.backend, ".".join(identifier)
+        rows, name = self.store.backend, ".".join(identifier)
         refusal = None if present else rows.refusal_of_name(identifier)
         if refusal is not None:
             raise ConfigError(

@@ -15,7 +15,7 @@ from sparkwap.catalog import views
 from sparkwap.catalog.backend import sequential
 from sparkwap.catalog.branches import empty_base
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.difference import current_version, difference
+from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import (
     Identifier,
     Mismatch,
@@ -195,9 +195,9 @@ class PublishPort:
             return False
         if side is None:
             return True
-        here = current_version(self._store.load(live.location))
+        here = md.current_version(self._store.load(live.location))
         published = views.publishable(self._store.load(side.location), None, self._schemas)
-        return bool(here["representations"] == current_version(published)["representations"])
+        return bool(here["representations"] == md.current_version(published)["representations"])
 
     def _plan(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> MovePlan:
         assert move.candidate is not None

@@ -10,7 +10,6 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.backend import sequential
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.difference import current_version
 from sparkwap.catalog.former import is_former
 from sparkwap.catalog.model import (
     Identifier,
@@ -103,7 +102,7 @@ class RollbackPort:
                 return self._is_left_as_it_is(entry, live)
             return md.main_of(document) == entry.base
         if entry.how == "view" and live.kind == "view":
-            texts = [current_version(one)["representations"] for one in (document, base)]
+            texts = [md.current_version(one)["representations"] for one in (document, base)]
             return bool(texts[0] == texts[1])
         if md.identity(document) != md.identity(base):
             # It may be back as a copy with an identity of its own.

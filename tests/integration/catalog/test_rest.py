@@ -13,7 +13,6 @@ from helpers.rest import RestServer, running_rest_server
 
 from sparkwap.catalog import LedgerRows, PublishRefused, RollbackRefused
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.difference import current_version
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import UndonePublish
 from sparkwap.catalog.pointers import Unanswered
@@ -326,7 +325,7 @@ def test_a_view_over_a_view_and_back(rest: Bench) -> None:
 
 def _sql(rest: Bench) -> str:
     document = rest.lake.store.load(rest.state(("s", "v")).metadata_location)
-    return str(current_version(document)["representations"][0]["sql"])
+    return str(md.current_version(document)["representations"][0]["sql"])
 
 
 @pytest.fixture

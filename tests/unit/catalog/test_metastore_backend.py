@@ -190,7 +190,7 @@ def test_a_change_that_the_metastore_refuses(rows: MetastoreBackend) -> None:
 @pytest.fixture
 def lake(rows: MetastoreBackend) -> Lake:
     lake = Lake("lake", rows.properties)
-    lake._store = Store(rows)
+    lake.store = Store(rows)
     return lake
 
 

@@ -75,7 +75,7 @@ class OneByOne(MetastoreBackend):
 @pytest.fixture(params=["rest", "hive", "glue"])
 def slow(bench: Bench, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A bench whose catalog makes one change at a time."""
-    bench.lake._store = Store(OneByOne(bench.lake.store.backend, request.param))
+    bench.lake.store = Store(OneByOne(bench.lake.store.backend, request.param))
     # Do not wait for other processes.
     monkeypatch.setattr(sequential_moves, "pause", lambda attempt: None)
     return bench
@@ -120,7 +120,7 @@ def die() -> None:
 def after_death(bench: Bench) -> Any:
     """Return the lake as the next command opens it."""
     lake = type(bench.lake)("lake", bench.properties)
-    lake._store = Store(OneByOne(lake.store.backend, bench.lake.store.backend.kind))  # type: ignore[arg-type]
+    lake.store = Store(OneByOne(lake.store.backend, bench.lake.store.backend.kind))  # type: ignore[arg-type]
     return lake
 
 
