@@ -109,7 +109,7 @@ def open_branch(
     changes: dict[str, str | None] = {
         key: value for key, value in wanted.items() if properties.get(key) != value
     }
-    changes |= {} if _is_on(document) else {md.WAP_ENABLED: "true"}
+    changes |= {} if md.is_gated(md.properties_of(document)) else {md.WAP_ENABLED: "true"}
     # Candidates on a former base can never be published, so the branch starts again at `main`.
     if main is not None and (head is None or base != main.snapshot_id):
         change = change.branch(branch, main.snapshot_id).tag(base_tag(branch), main.snapshot_id)
@@ -290,10 +290,6 @@ def discard_branch(document: md.Document, branch: str) -> MetadataChange | None:
     if not names and empty_base(branch) not in properties:
         return None
     return MetadataChange(document).remove_refs(*names).properties({empty_base(branch): None})
-
-
-def _is_on(document: md.Document) -> bool:
-    return md.properties_of(document).get(md.WAP_ENABLED, "").lower() == "true"
 
 
 def _created_ms(document: md.Document, base: int | None, head: int | None) -> int:

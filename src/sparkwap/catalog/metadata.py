@@ -50,6 +50,11 @@ def identity(document: Document) -> str:
     return str(document.get("view-uuid") or document.get("table-uuid"))
 
 
+def is_gated(properties: Mapping[str, str]) -> bool:
+    """Return whether a table has `WAP_ENABLED`, as Spark reads it: runs write to audit branches."""
+    return properties.get(WAP_ENABLED, "").lower() == "true"
+
+
 def current_version(view: Document) -> Document:
     """Return the version of a view that readers see."""
     current = view["current-version-id"]

@@ -112,7 +112,7 @@ class TableInspector:
             return False
         if keeps_files(document):
             return False
-        gated = md.properties_of(document).get(md.WAP_ENABLED, "").lower() == "true"
+        gated = md.is_gated(md.properties_of(document))
         return gated or row.identifier[0] == LEDGER_SCHEMA
 
     def inspect(

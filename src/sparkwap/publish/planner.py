@@ -103,8 +103,9 @@ class Publisher:
             what = f"base of audit branch '{branch}'"
             found = "no base tag" if tag is None else snapshot_words(tag.snapshot_id)
             raise Differs(identifier, what, snapshot_words(base), found, "branch")
-        gated = md.properties_of(document).get(md.WAP_ENABLED)
-        if gated != "true":
+        properties = md.properties_of(document)
+        if not md.is_gated(properties):
+            gated = properties.get(md.WAP_ENABLED)
             # Without it the writes of a session go to `main`, not to the branch.
             raise Differs(identifier, f"property {md.WAP_ENABLED}", "true", str(gated), "branch")
         change = (

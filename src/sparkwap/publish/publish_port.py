@@ -186,7 +186,7 @@ class PublishPort:
         return tag is not None and tag.snapshot_id == move.entry.candidate
 
     def _is_sealed(self, move: jn.Move, document: md.Document) -> bool:
-        on = md.properties_of(document).get(md.WAP_ENABLED) == "true"
+        on = md.is_gated(md.properties_of(document))
         return on and (move.entry.candidate is None or self._has_tag(move, document))
 
     def _is_published_view(self, move: jn.Move, rows: Mapping[Identifier, Pointer]) -> bool:

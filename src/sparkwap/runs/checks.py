@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sparkwap.catalog import Candidate, Identifier, TableState
+from sparkwap.catalog import metadata as md
 from sparkwap.core import names
 from sparkwap.publish.lake import Lake
 from sparkwap.runs import rebase
@@ -49,7 +50,7 @@ class Checks:
                 "other job writes to the table, this catalog does not keep Iceberg branches "
                 "apart, and sparkwap cannot protect the table",
             )
-        if not _is_gated(state):
+        if not md.is_gated(state.properties):
             return replace(placed, problem=UNGATED)
         head = state.refs.get(self.branch)
         if head is None:
@@ -105,7 +106,11 @@ class Checks:
                 problem=f"the head of {self.branch} is {head.snapshot_id}, not the candidate "
                 f"{candidate.token} that the run left there: somebody else wrote to it",
             )
-        return candidate if state and _is_gated(state) else replace(candidate, problem=UNGATED)
+        return (
+            candidate
+            if state and md.is_gated(state.properties)
+            else replace(candidate, problem=UNGATED)
+        )
 
 
 def _view_problem(found: str | None) -> str | None:
@@ -115,7 +120,3 @@ def _view_problem(found: str | None) -> str | None:
         f"the view's text {found}, so its readers would see unaudited rows or an error. Name each "
         "table that it reads by ref(), source() or schema.table only, and build it again"
     )
-
-
-def _is_gated(state: TableState) -> bool:
-    return state.properties.get("write.wap.enabled") == "true"

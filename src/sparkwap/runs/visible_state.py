@@ -54,7 +54,7 @@ def visible_state(row: Pointer, load: Load) -> VisibleState:
         md.main_of(document),
         tuple(document.get(key) for key in _DEFINITION),
         receipts,
-        md.properties_of(document).get(md.WAP_ENABLED, "").lower() == "true",
+        md.is_gated(md.properties_of(document)),
     )
 
 
@@ -149,7 +149,7 @@ def put_back(
     for name, ref in (old.get("refs") or {}).items():
         if _is_receipt(name) and md.snapshot(document, ref["snapshot-id"]) is not None:
             change = change.tag(name, ref["snapshot-id"], ref.get("max-ref-age-ms"))
-    if md.properties_of(old).get(md.WAP_ENABLED) == "true":
+    if md.is_gated(md.properties_of(old)):
         change = change.properties({md.WAP_ENABLED: "true"})
     return change
 

@@ -14,6 +14,7 @@ import pytest
 from helpers.bench import view_json
 
 from sparkwap.catalog import CommitUnknown, Identifier, lease
+from sparkwap.catalog.metadata import WAP_ENABLED
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.core import names
@@ -120,6 +121,16 @@ def operations(lake: Lake, last: LastRun | None = None) -> LakeOperations:
         known=lambda: KNOWN,
         unfinished=last,
     )
+
+
+def test_a_table_that_is_gated_in_capitals_is_published(lake: Lake) -> None:
+    # Spark reads the property as Java does.
+    with lake.catalog.load_table(ORDERS).transaction() as change:
+        change.set_properties({WAP_ENABLED: "TRUE"})
+    run = a_run(lake)
+    build(run, 2)
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert (closing.published, live(lake)) == (1, [1, 2])
 
 
 def test_a_table_that_a_hook_has_dropped_is_not_published(lake: Lake) -> None:

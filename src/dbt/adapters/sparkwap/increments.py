@@ -221,7 +221,7 @@ class IncrementFinder:
     def _head(self, run: Run, document: md.Document) -> int | None:
         """Return the snapshot that a session of the run reads."""
         refs = md.refs_of(document)
-        gated = md.properties_of(document).get(md.WAP_ENABLED, "").lower() == "true"
+        gated = md.is_gated(md.properties_of(document))
         ref = (refs.get(run.branch) if gated else None) or refs.get(md.MAIN)
         return ref.snapshot_id if ref else None
 

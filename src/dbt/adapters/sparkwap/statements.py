@@ -12,7 +12,7 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt.adapters.sparkwap.command import as_dbt_error
 from dbt.adapters.sparkwap.command_run import CommandRun
 from sparkwap.catalog import Identifier
-from sparkwap.catalog.metadata import WAP_ENABLED
+from sparkwap.catalog.metadata import is_gated
 from sparkwap.core import checkpoints, names, sqllex
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.retry import Fate
@@ -152,7 +152,7 @@ class StatementGuard:
         state = lake.state(identifier)
         if schema == LEDGER_SCHEMA:
             return "own"
-        if state is not None and state.properties.get(WAP_ENABLED, "").lower() == "true":
+        if state is not None and is_gated(state.properties):
             return "gated"
         if self._is_node(identifier):
             return "node"
