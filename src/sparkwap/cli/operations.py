@@ -26,7 +26,9 @@ def register_operations(commands: Commands) -> None:
 def _register(commands: Commands, operation: type[Arguments]) -> None:
     """Register a command for a run-operation, with the operation's arguments as options."""
     command = operation.name.removeprefix("wap_")
-    parser = commands.add_parser(command, help=operation.__doc__, description=operation.__doc__)
+    text = str(operation.__doc__)
+    listed = text[:1].lower() + text[1:].removesuffix(".")  # as all other commands are
+    parser = commands.add_parser(command, help=listed, description=text)
     hints = get_type_hints(operation)
     for name, what in operation.legal():
         kind, more = plain(hints[name]), dict[str, Any]()

@@ -32,8 +32,8 @@ _DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "target-path
 _PATIENCE_SECONDS = 45.0
 
 
-# dbt of this Python environment, independent of PATH.
-_DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
+DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli(prog_name='dbt')")
+"""Starts dbt of this Python environment, also if PATH has another one."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class DbtCall:
         with TemporaryDirectory(prefix="sparkwap-") as folder:
             results = Path(folder) / command_end.FILE_NAME
             given = {command_end.VARIABLE: str(results), **self.environment, **environment}
-            code = _run_interruptible([*_DBT, *self.arguments(*command)], {**os.environ, **given})
+            code = _run_interruptible([*DBT, *self.arguments(*command)], {**os.environ, **given})
             return DbtEnd(code, command_end.read(results))
 
     def arguments(self, *command: str) -> list[str]:

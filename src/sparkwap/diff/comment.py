@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from sparkwap.core.dbt_cli import DBT
 from sparkwap.core.errors import SparkwapError
 from sparkwap.diff.render import LIMIT
 
@@ -51,8 +51,7 @@ def comment(
             "sample": sample,
             "limit": limit,
         }
-        code = "from dbt.cli.main import cli; cli()"
-        command = [sys.executable, "-c", code, "--no-use-colors", "run-operation", "wap_diff"]
+        command = [*DBT, "--no-use-colors", "run-operation", "wap_diff"]
         command += ["--args", json.dumps(arguments), *dbt_arguments]
         ended = subprocess.run(
             [*command, "--project-dir", str(project_dir)],

@@ -9,23 +9,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sparkwap.core import next_command
-from sparkwap.core.dbt_cli import DbtCall
+from sparkwap.core.dbt_cli import DBT, DbtCall
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import redact
 from sparkwap.page.access import without_secrets
 
 OPERATIONS = ("wap_publish", "wap_discard", "wap_diff")
 """The operations that the page can call."""
-
-# The dbt of this Python, also if PATH has another one.
-_DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +72,7 @@ def perform(
         )
     given = ("run-operation", operation, "--args", json.dumps(dict(arguments)))
     ended = run(
-        [*_DBT, "--no-use-colors", *call.arguments(*given)],
+        [*DBT, "--no-use-colors", *call.arguments(*given)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from dbt.cli.types import Command
 from dbt.utils.utils import args_to_dict
 
 from sparkwap.core import command_end
+from sparkwap.core.dbt_cli import DBT
 from sparkwap.runs.state import run_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ RUN_VARIABLE = "SPARKWAP_REBUILD_OF"
 """Environment variables, because with other vars dbt would parse the whole project again."""
 
 FOLDER = "rebuild"
-_DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
 _PARSED = "partial_parse.msgpack"
 _OUTPUT = "output.txt"
 # Flags that select nodes or place artifacts, and flags that dbt's own retry omits.
@@ -106,7 +105,7 @@ def build(
     folder = target_path / FOLDER
     _prepare(target_path, folder)
     given = {**args_to_dict(config.args), "project_dir": str(config.project_root)}
-    command = [*_DBT, *arguments(given, selected, folder)]
+    command = [*DBT, *arguments(given, selected, folder)]
     environment = {
         **{key: value for key, value in os.environ.items() if key not in _NOT_HANDED_ON},
         **settings,
