@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sparkwap.catalog import branches, content_equality, read_dependencies, sparksql, views
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.backends import backend_of
 from sparkwap.catalog.history import TableHistory, history_of, schema_at
 from sparkwap.catalog.leases import CatalogLeases, Leases, MetastoreLeases, SqlLeases
 from sparkwap.catalog.metastore_backend import MetastoreBackend
@@ -27,18 +28,9 @@ from sparkwap.publish.staging import Staging
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from sparkwap.catalog.backend import CatalogBackend
     from sparkwap.ledger.ledger import Ledger
 
 _RUN_BRANCH_PREFIX = "wap_"
-
-_NEEDED: Mapping[str, tuple[str, ...]] = {
-    "sql": ("uri", "warehouse"),
-    "rest": ("uri",),
-    "hive": ("uri", "warehouse"),
-    "glue": ("warehouse",),
-}
-"""Type of a catalog -> the properties that it cannot do without."""
 
 WAREHOUSE_LOCATION = "wap.warehouse-location"
 """The catalog property with the folder for new tables, where ``warehouse`` is only a name."""
@@ -65,7 +57,7 @@ class Lake:
         self, name: str, properties: Mapping[str, str], caller: Caller | None = None
     ) -> None:
         self.name = name
-        self.store = Store(_pointers(name, properties))
+        self.store = Store(backend_of(name, properties))
         self.properties = dict(self.store.backend.properties)
         self._caller = caller
 
@@ -392,30 +384,3 @@ class Lake:
             "built. Give the model another name (alias), or tell its readers and drop it: "
             f"drop {present} {name}."
         )
-
-
-def _pointers(name: str, properties: Mapping[str, str]) -> CatalogBackend:
-    kind = properties.get("type", "sql")
-    if kind not in _NEEDED:
-        raise ConfigError(
-            f"The catalog type {kind!r} is not supported; nothing was done. Use type 'sql' with a "
-            "'uri' of a SQLite or PostgreSQL database, type 'rest' with the 'uri' of an Iceberg "
-            "REST catalog, type 'hive' with the 'uri' of a Hive metastore, or type 'glue'."
-        )
-    for key in _NEEDED[kind]:
-        if not properties.get(key):
-            raise ConfigError(f"The catalog needs the property {key!r}; nothing was done.")
-    if kind == "sql":
-        return SqlBackend(name, properties)
-    # The clients of the others load slowly.
-    if kind == "rest":
-        from sparkwap.catalog.rest_backend import RestBackend
-
-        return RestBackend(name, properties)
-    if kind == "hive":
-        from sparkwap.catalog.hive_metastore import HiveMetastore
-
-        return MetastoreBackend(name, properties, HiveMetastore(name, properties))
-    from sparkwap.catalog.glue_metastore import GlueMetastore
-
-    return MetastoreBackend(name, properties, GlueMetastore(name, properties))
