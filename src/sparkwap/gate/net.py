@@ -9,7 +9,9 @@ A move belongs to this run in each of these cases:
 - A new snapshot on ``main`` has this run's id (``wap_run``), and no publish brought it.
 - A new snapshot without a run's id was written by this run's Spark application, during a command of
   this run that may write such snapshots (``call``, ``delete``, or any command of a session whose
-  settings were reset), and the command names the table, or hides the names of its tables.
+  settings were reset), and the command names the table, or hides the names of its tables. On a
+  server that writes no ids (Spark 3.5) also during a command that creates the table, or names its
+  ``main``.
 - Readers see a change without a new snapshot (another current snapshot, a changed schema, a missing
   receipt, a dropped or replaced table) during a command of this run that may cause it, and the
   command names the table, or hides the names of its tables.
@@ -35,10 +37,6 @@ _READS = frozenset({"select", "values", "table", "describe", "desc", "show", "us
 _SESSION = frozenset({"set", "reset", "refresh", "list"})
 _MARKED = frozenset({"insert", "merge", "update", "create", "replace", "with", "from"})
 _ROWS_ONLY = frozenset({"insert", "merge", "update", "delete", "with", "from"})
-_TARGETS = re.compile(
-    r"\b(?:insert (?:into|overwrite)(?: table)?|merge(?: with schema evolution)? into|update"
-    r"|delete from|(?:create|replace) table(?: if not exists)?) ([^ (]+)"
-)
 _WRITES_WITHIN = re.compile(r"\b(?:insert|merge|update|delete)\b")
 _HIDES = re.compile(r"\bexecute immediate\b|\bidentifier \(|\\|\$ \{")
 # Arguments of a call are expressions, and Spark joins adjacent string literals.
@@ -47,6 +45,15 @@ _DROPS_SCHEMA = re.compile(r"\bdrop\s+(?:schema|database|namespace)\b")
 _TAKES_AWAY = re.compile(r"\b(?:drop|rename)\b")
 _PART = re.compile(r"`(?:[^`]|``)*`|\w+")
 _DOTTED = re.compile(rf"(?:{_PART.pattern})(?:\s*\.\s*(?:{_PART.pattern}))+")
+_NAME = rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*"
+# Where tables are gated, only these commands write to ``main``, whatever branch the session has.
+_CREATES = re.compile(
+    rf"(?:create(?: or replace)?|replace)(?: external)? table (?:if not exists )?({_NAME})"
+)
+_WRITES_MAIN = re.compile(
+    r"\b(?:insert (?:into|overwrite)(?: table)?|merge (?:with schema evolution )?into|update)"
+    rf" ({_NAME})\.`?branch_main`?(?!\w)"
+)
 _AROUND_DOTS = re.compile(r" ?\. ?")
 _PROPERTY = "snapshot-property"
 
@@ -77,8 +84,8 @@ class Application:
     Attributes:
         app_id: Its id, which Iceberg writes into each snapshot.
         marks: Whether it writes the run's id there too, as far as the session asks for it. Iceberg
-            for Spark 3.5 does not: there a snapshot is this run's if a command of this run was
-            writing to the table.
+            for Spark 3.5 does not: there a snapshot is this run's if the run was sending a command
+            that creates the table, or names its ``main``.
     """
 
     app_id: str
@@ -250,9 +257,13 @@ def named(text: str) -> set[Identifier]:
     """
     found = set()
     for match in _DOTTED.finditer(_plain(text)):
-        parts = [part.strip("`").replace("``", "`") for part in _PART.findall(match[0])]
+        parts = _parts(match[0])
         found |= {(parts[i], parts[i + 1]) for i in range(len(parts) - 1)}
     return found
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    return tuple(part.strip("`").replace("``", "`") for part in _PART.findall(name))
 
 
 def about(commands: Iterable[SentCommand]) -> set[Identifier] | None:
@@ -295,7 +306,7 @@ def _wrote(
     unmarked = [
         command
         for command in at_work
-        if _may_lack_id(command) or (not marks and _writes_to(command, identifier))
+        if _may_lack_id(command) or (not marks and _writes_main(command, identifier))
     ]
     if elsewhere or not unmarked:
         return None
@@ -315,10 +326,14 @@ def _may_lack_id(command: SentCommand) -> bool:
     return not command.marked or _read(command.text)[0] not in _MARKED or _hides(command.text)
 
 
-def _writes_to(command: SentCommand, identifier: Identifier) -> bool:
-    return any(
-        _is_named(target[1], identifier) for target in _TARGETS.finditer(_read(command.text)[1])
-    )
+def _writes_main(command: SentCommand, identifier: Identifier) -> bool:
+    """Return whether a command writes to ``main`` of a table, in spite of the session's branch."""
+    plain = _read(command.text)[1]
+    found = [*_WRITES_MAIN.finditer(plain)]
+    if created := _CREATES.match(plain.lstrip("(; ")):
+        found.append(created)
+    wanted = tuple(part.lower() for part in identifier)
+    return any(_parts(one[1])[-2:] == wanted for one in found)
 
 
 def _may_move(command: SentCommand, change: MainChange) -> bool:

@@ -7,13 +7,22 @@ catalog that the server uses.
 
 from sparkwap.server.catalog import CATALOG_NAME, catalog_properties
 from sparkwap.server.config import Endpoint, ServerConfig
-from sparkwap.server.process import ServerStatus, ensure, logs, register_client, status, stop
+from sparkwap.server.process import (
+    ServerStatus,
+    at_rest,
+    ensure,
+    logs,
+    register_client,
+    status,
+    stop,
+)
 
 __all__ = [
     "CATALOG_NAME",
     "Endpoint",
     "ServerConfig",
     "ServerStatus",
+    "at_rest",
     "catalog_properties",
     "ensure",
     "logs",

@@ -117,6 +117,16 @@ def status(lake: Path) -> ServerStatus | None:
     )
 
 
+def at_rest(config: ServerConfig) -> bool:
+    """Return whether a lake in SQLite exists, and no server of it runs or starts.
+
+    Its catalog can then be opened without a server. A running server may use another catalog than
+    the profile, which `ensure` refuses.
+    """
+    exists = config.catalog_uri is None and config.layout.sqlite.exists()
+    return exists and status(config.lake) is None
+
+
 def _last_seen(layout: LakePaths, state: ServerState) -> float:
     try:
         return layout.activity.stat().st_mtime

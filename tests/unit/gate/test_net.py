@@ -98,29 +98,42 @@ class TestRowsWithoutAnId:
         "text",
         [
             "insert into shop.prey.branch_main values (1)",
-            "insert overwrite table `lake`.`shop`.`prey` select 1",
-            "from shop.log insert into shop.prey select *",
-            "with new as (select 1) insert into shop.prey select * from new",
+            "insert overwrite table `lake`.`shop`.`prey`.`branch_main` select 1",
+            "from shop.log insert into shop.prey.branch_main select *",
+            "with new as (select 1) insert into shop.prey.branch_main select * from new",
             "merge into shop.prey.branch_main using new on true when matched then delete",
             "update shop.prey.branch_main set id = 1",
             "create table if not exists shop.prey using iceberg as select 1",
-            "create or replace table shop.prey as select 1",
+            "create or replace table lake.shop.prey as select 1",
+            "create external table shop.prey location 'x' as select 1",
+            "replace table shop.prey as select 1",
         ],
     )
-    def test_of_a_server_that_writes_no_ids_belong_to_the_command_that_writes(
+    def test_of_a_server_that_writes_no_ids_belong_to_the_command_that_writes_main(
         self, text: str
     ) -> None:
         assert by(text, writers=(wrote(None),), marks=False) == "run"
         assert by(text, writers=(wrote(None, at=300),), marks=False) == "others"
-        of_log = text.replace("shop.log", "shop.old").replace("prey", "log")
-        assert by(f"{of_log} /* shop.prey */", writers=(wrote(None),), marks=False) == "others"
+        of_log = f"{text.replace('shop.log', 'shop.old').replace('prey', 'log')} /* shop.prey */"
+        assert by(of_log, writers=(wrote(None),), marks=False) == "others"
 
-    def test_of_a_server_that_writes_no_ids_do_not_belong_to_a_reader(self) -> None:
-        reads = "create table shop.mine as select * from shop.prey"
-        assert by(reads, writers=(wrote(None),), marks=False) == "others"
-        assert by(
-            "insert into shop.mine (table shop.prey)", writers=(wrote(None),), marks=False
-        ) == ("others")
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "create table shop.mine as select * from shop.prey",
+            "create table prey.mine as select * from shop.prey",
+            "insert into shop.mine.branch_main (table shop.prey)",
+            # The session has the run's audit branch.
+            "insert into shop.prey values (1)",
+            "merge into shop.prey using new on true when matched then delete",
+            "insert into shop.prey.branch_pr_1 values (1)",
+            "insert into shop.prey.branch_main_2 values (1)",
+        ],
+    )
+    def test_of_a_server_that_writes_no_ids_do_not_belong_to_others_commands(
+        self, text: str
+    ) -> None:
+        assert by(text, writers=(wrote(None),), marks=False) == "others"
 
     @pytest.mark.parametrize("app", [None, "local-2"])
     def test_of_another_application_do_not_belong_to_it(self, app: str | None) -> None:

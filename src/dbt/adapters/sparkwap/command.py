@@ -26,6 +26,7 @@ from dbt.adapters.sparkwap.credentials import SparkWapCredentials
 from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES, built_by
 from dbt.adapters.sparkwap.manifest import ProjectManifest
 from dbt.adapters.sparkwap.run_results import to_retry
+from sparkwap import server
 from sparkwap.core import next_command, steplog
 from sparkwap.core.caller import Caller, this_caller
 from sparkwap.core.errors import ConfigError, SparkwapError
@@ -240,25 +241,27 @@ class DbtCommand:
     @property
     def lake(self) -> Lake:
         """The lake's catalog, used without Spark."""
-        from sparkwap.core.dbt_cli import LakePlace
         from sparkwap.publish.lake import Lake
 
         with self._lock:
             if self._lake is None:
-                name = self.credentials.catalog_name
-                settings = self.credentials.catalog_settings(self.project_root)
-                # The server creates the lake at its first start. Most run-operations need only the
-                # catalog; one that sends statements starts the server with its connection.
-                if self.credentials.embedded and not (
-                    self.name == "run-operation" and LakePlace(name, settings).exists
-                ):
+                if self.credentials.embedded and not self._needs_catalog_only:
+                    # The server creates the lake at its first start.
                     self.connections.endpoint()
-                self._lake = Lake(name, settings, self._caller)
+                settings = self.credentials.catalog_settings(self.project_root)
+                self._lake = Lake(self.credentials.catalog_name, settings, self._caller)
             return self._lake
 
     @lake.setter
     def lake(self, lake: Lake) -> None:
         self._lake = lake
+
+    @property
+    def _needs_catalog_only(self) -> bool:
+        # Of the run-operations, those that send statements start the server with their connection.
+        return self.name == "run-operation" and server.at_rest(
+            self.credentials.server_config(self.project_root)
+        )
 
     @property
     def _caller(self) -> Caller:

@@ -117,17 +117,16 @@ class SparkWapConnectionManager(SparkConnectionManager):
             guarded: Whether the guard is on. It sends no write to a live table, so a snapshot
                 there without a run's id is not taken for one of this run.
         """
-        handle = self.pool.borrow(lambda sql: None)
+        session = self.pool.borrow(lambda sql: None)
         try:
-            found = []
-            for statement in ("set spark.app.id", "select version()"):
-                handle.execute(statement)
-                found.append(handle.fetchall())
+            session.execute("set spark.app.id")
+            named = session.fetchall()
+            session.execute("select version()")
+            version = session.fetchall()
         finally:
-            handle.close()
-        names, versions = found
-        marks = guarded or not str(versions[0][0]).startswith("3.")
-        return Application(str(names[0][1]), marks)
+            session.close()
+        marks = guarded or not any(str(row[0]).startswith("3.") for row in version)
+        return Application(str(named[0][1]), marks) if named else None
 
     def query_types(self, sql: str) -> list[tuple[str, str]]:
         """Return name and type of a query's columns."""
