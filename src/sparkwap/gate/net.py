@@ -329,11 +329,9 @@ def _may_lack_id(command: SentCommand) -> bool:
 def _writes_main(command: SentCommand, identifier: Identifier) -> bool:
     """Return whether a command writes to ``main`` of a table, in spite of the session's branch."""
     plain = _read(command.text)[1]
-    found = [*_WRITES_MAIN.finditer(plain)]
-    if created := _CREATES.match(plain.lstrip("(; ")):
-        found.append(created)
+    found = [*_WRITES_MAIN.finditer(plain), _CREATES.match(plain.lstrip("(; "))]
     wanted = tuple(part.lower() for part in identifier)
-    return any(_parts(one[1])[-2:] == wanted for one in found)
+    return any(one and _parts(one[1])[-2:] == wanted for one in found)
 
 
 def _may_move(command: SentCommand, change: MainChange) -> bool:
