@@ -55,14 +55,17 @@ def known_log(table: DataFrame, entry: Entry, with_files: bool) -> KnownFiles:
 
 
 def read_known(table: DataFrame, topic: str) -> Known:
-    """Return what a log has of a topic, by the last range of each partition."""
+    """Return what a log has of a topic, by the range of each partition that ends last."""
     named = text(f"^{RANGE.pattern}$")
     place = f"if(_file_path rlike {named}, substring_index(_file_path, '/', 3), '')"
+    from pyspark.sql.functions import expr
+
     last = (
         table.where("_kind = 'file'")
         .selectExpr("_file_path", f"{place} as _place")
         .groupBy("_place")
-        .agg({"_file_path": "max"})  # names of ranges sort like offsets
+        # The digits of a range's end are padded, so that they sort like offsets.
+        .agg(expr("max_by(_file_path, substring_index(_file_path, '-', -1))"))
     )
     return known_of([row[1] for row in last.collect()], topic)
 

@@ -71,7 +71,9 @@ def switched_off(manifest: Mapping[str, Any]) -> list[str]:
 
 def has_entry(node: Mapping[str, Any]) -> bool:
     """Return whether a node of dbt's manifest is a model with a landing entry."""
-    return bool(node["resource_type"] == "model" and node["config"].get("meta", {}).get("landing"))
+    return node["resource_type"] == "model" and bool(
+        (node["config"].get("meta") or {}).get("landing")
+    )
 
 
 def published(catalog: Catalog, table: tuple[str, str]) -> Table | None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from sparkwap.catalog.content_equality import same_rows
 from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Pointer
+from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import (
     base_tag,
     branch_of_base_tag,
@@ -195,8 +197,9 @@ def _published_at(lake: Lake) -> dict[str, datetime]:
     """Return receipt -> time of the last publish of its run."""
     found: dict[str, datetime] = {}
     for publish in lake.ledger.publishes():
-        tag = publish_tag(publish.run_id)
-        found[tag] = max(found.get(tag, _EARLY), publish.published_at)
+        with suppress(ConfigError):  # a row of somebody else, whose run has no receipt
+            tag = publish_tag(publish.run_id)
+            found[tag] = max(found.get(tag, _EARLY), publish.published_at)
     return found
 
 

@@ -753,6 +753,13 @@ def _age_all(bench: Bench) -> None:
         os.utime(path, (then, then))
 
 
+def test_a_publish_that_sparkwap_has_not_recorded_stops_no_sweep(bench: Bench) -> None:
+    row = {"publish_id": "p1", "run_id": "nightly", "branch": "b", "how": "branch"}
+    row |= {"action": "publish", "published_at": datetime.now(UTC), "schema": "s", "name": "t"}
+    bench.lake.ledger.append(LedgerRows("publishes", [row]))
+    assert take_survey(bench.lake).tags == ()
+
+
 # -- manifests -----------------------------------------------------------------------------------
 
 

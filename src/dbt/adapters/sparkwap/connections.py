@@ -121,11 +121,12 @@ class SparkWapConnectionManager(SparkConnectionManager):
         try:
             session.execute("set spark.app.id")
             named = session.fetchall()
-            session.execute("select version()")
-            version = session.fetchall()
+            marks = guarded
+            if not guarded:
+                session.execute("select version()")
+                marks = not str(session.fetchall()[0][0]).startswith("3.")
         finally:
             session.close()
-        marks = guarded or not any(str(row[0]).startswith("3.") for row in version)
         return Application(str(named[0][1]), marks) if named else None
 
     def query_types(self, sql: str) -> list[tuple[str, str]]:
