@@ -29,7 +29,7 @@ from sparkwap.server import ServerConfig, catalog_properties, ensure, stop
 MODEL = """
 {{{{ config(materialized='incremental', incremental_strategy='merge',
     unique_key=['l_orderkey', 'l_linenumber']) }}}}
-select * from parquet.`{path}`
+select *, concat('order-', l_orderkey, '@example.org') as contact from parquet.`{path}`
 {{% if is_incremental() %}}
 where l_orderkey > {newest}
 {{% endif %}}
@@ -41,7 +41,7 @@ models:
       - is_unique_by: {arguments: {columns: [l_orderkey, l_linenumber]}}
     columns:
       - {name: l_orderkey, config: {meta: {subject: order}}, data_tests: [not_null]}
-      - {name: l_comment, config: {meta: {personal: order}}, data_tests: [not_null]}
+      - {name: contact, config: {meta: {personal: order}}, data_tests: [not_null]}
       - name: l_returnflag
         data_tests: [accepted_values: {arguments: {values: [A, N, R]}}]
 """

@@ -10,17 +10,14 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
+from sparkwap.cli.operations import ALL
 from sparkwap.core.arguments import Arguments
-from sparkwap.diff.operation import Diff
-from sparkwap.erasure import Erase, Rectify
-from sparkwap.runs.operations import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 MACROS = ROOT / "macros/wap/operations/wap_operations.sql"
 MACRO_DOCS = ROOT / "macros/wap/operations/_operations__macros.yml"
 REFERENCE = ROOT / "docs/reference.md"
 BEGIN, END = "<!-- operations: scripts/operations.py -->\n", "<!-- end of operations -->\n"
-ALL: tuple[type[Arguments], ...] = (*OPERATIONS, Erase, Rectify, Diff)
 WIDTH = 100
 
 HEAD = """\

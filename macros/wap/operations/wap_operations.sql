@@ -72,10 +72,10 @@
 
 {#- Compare a branch with main: columns, added, removed and changed rows, samples. -#}
 {% macro wap_diff(
-    branch=none, against=none, tables=none, format=none, output=none, sample=none, limit=none
+    branch=none, against=none, tables=none, format=none, file=none, sample=none, limit=none
 ) %}
     {%- do _wap_operation("wap_diff", dict(
-        kwargs, branch=branch, against=against, tables=tables, format=format, output=output,
+        kwargs, branch=branch, against=against, tables=tables, format=format, file=file,
         sample=sample, limit=limit
     )) -%}
 {% endmacro %}

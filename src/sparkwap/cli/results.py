@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from sparkwap.alerts.command import AlertsSent
 from sparkwap.cli import DoctorReport, ServerLog, ServerState
 from sparkwap.cli.build import BuildResult
+from sparkwap.cli.operations import ALL
 from sparkwap.cli.quarantine import QuarantineList, QuarantineReplay
 from sparkwap.cli.source import SourceAdded
 from sparkwap.cli.stream import StreamBuild
@@ -20,7 +21,6 @@ from sparkwap.page.command import PageResult
 from sparkwap.plan.render import PlanResult
 from sparkwap.pr.results import CommentResult, PullRequestState, StateResult
 from sparkwap.report.command import ReportResult
-from sparkwap.runs.operations import OPERATIONS
 from sparkwap.runs.operations.found import OperationResult
 
 RESULTS: Mapping[str, type] = {
@@ -45,12 +45,9 @@ RESULTS: Mapping[str, type] = {
     "report": ReportResult,
     "source add": SourceAdded,
     "stream": StreamBuild,
-    **{one.name.removeprefix("wap_"): OperationResult for one in OPERATIONS},
+    **{one.name.removeprefix("wap_"): OperationResult for one in ALL},
     **{f"dbt {one}": RunResults for one in ("build", "run", "test", "seed", "snapshot", "clone")},
-    **{
-        f"dbt run-operation {name}": OperationResult
-        for name in (*(one.name for one in OPERATIONS), "wap_erase", "wap_rectify", "wap_diff")
-    },
+    **{f"dbt run-operation {one.name}": OperationResult for one in ALL},
 }
 """Command -> the class of its ``result``. Those of dbt are in ``target/sparkwap_results.json``."""
 

@@ -63,7 +63,8 @@ class Arguments:
     @classmethod
     def refused(cls, problem: str) -> ConfigError:
         """Return the error for a problem with the arguments, with a list of all arguments."""
-        head = f"{cls.name}: {problem}. {cls.harmless}. Arguments (--args '{{key: value}}'):"
+        given = "--args '{key: value}' of dbt, --key value of sparkwap"
+        head = f"{cls.name}: {problem}. {cls.harmless}. Arguments ({given}):"
         return ConfigError("\n".join([head, *(f"  {key}: {what}" for key, what in cls.legal())]))
 
     @classmethod

@@ -47,7 +47,7 @@ def comment(
             "branch": branch,
             "against": against,
             "format": "markdown",
-            "output": str(output),
+            "file": str(output),
             "sample": sample,
             "limit": limit,
         }

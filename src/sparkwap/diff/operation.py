@@ -10,6 +10,7 @@ from sparkwap.core.arguments import Arguments, argument
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.diff import render
 from sparkwap.diff.model import RunDiff
+from sparkwap.runs.operations.found import DiffResult, TableDifference
 
 Format = Literal["text", "json", "markdown", "html"]
 
@@ -28,8 +29,9 @@ class Diff(Arguments):
     name: ClassVar = "wap_diff"
     only_reads: ClassVar = True
     harmless: ClassVar = "Nothing was compared"
-    branch: str = argument(
-        "the audit branch, or a tag, whose tables are compared; wap_branch if left out"
+    branch: str | None = argument(
+        "the audit branch, or a tag, whose tables are compared; wap_branch if left out",
+        default=None,
     )
     against: str = argument(
         "main (the default), another branch or tag, or base: the state of the tables when the "
@@ -37,11 +39,11 @@ class Diff(Arguments):
         default="main",
     )
     tables: tuple[str, ...] = argument(
-        "names of tables, with or without schema, as a list; all tables of the branch if left out",
+        "names of tables, with or without schema; all tables of the branch if left out",
         default=(),
     )
     format: Format = argument("text (the default), json, markdown or html", default="text")
-    output: Path | None = argument(
+    file: Path | None = argument(
         "a file to write to; the result is printed if left out", default=None
     )
     sample: int = argument(
@@ -54,6 +56,31 @@ class Diff(Arguments):
         default=render.LIMIT,
         least=2000,
         most=10_000_000,
+    )
+
+
+def result(diff: RunDiff) -> DiffResult:
+    """Return the result for programs, without values of rows."""
+    return DiffResult(
+        diff.branch,
+        diff.against,
+        diff.at,
+        tuple(
+            TableDifference(
+                table=one.name,
+                change=one.change,
+                added=one.added,
+                removed=one.removed,
+                changed=one.changed,
+                columns=one.columns,
+                columns_added=tuple(column.name for column in one.schema.added),
+                columns_removed=tuple(column.name for column in one.schema.removed),
+                columns_retyped=tuple(column.name for column in one.schema.retyped),
+                columns_renamed={column.before: column.after for column in one.schema.renamed},
+                notes=one.notes,
+            )
+            for one in diff.tables
+        ),
     )
 
 
@@ -77,19 +104,19 @@ def deliver(diff: RunDiff, request: Diff) -> list[str]:
     """
     content = rendered(diff, request.format, request.limit)
     lines = content.splitlines()
-    if request.output is not None:
+    if request.file is not None:
         try:
-            request.output.parent.mkdir(parents=True, exist_ok=True)
-            request.output.write_text(content, encoding="utf-8")
+            request.file.parent.mkdir(parents=True, exist_ok=True)
+            request.file.write_text(content, encoding="utf-8")
         except OSError as error:
             raise ConfigError(
-                f"{request.output} cannot be written: {error.strerror or error}. Nothing was "
-                "changed in the lake. Choose another file (output)."
+                f"{request.file} cannot be written: {error.strerror or error}. Nothing was "
+                "changed in the lake. Choose another file."
             ) from error
         count = len(diff.differing)
         lines = [
             f"{count} of {len(diff.tables)} tables of {diff.branch} differ from {diff.against}: "
-            f"{request.output}"
+            f"{request.file}"
         ]
     if diff.failed:
         names = ", ".join(table.name for table in diff.failed)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -40,6 +41,7 @@ from sparkwap.erasure.subject_tables import NodeColumns
 from sparkwap.maintenance import expiry, file_references, live_manifests
 from sparkwap.maintenance.compaction import remove_leftovers
 from sparkwap.publish.lake import Lake
+from sparkwap.runs.operations.found import ErasureResult
 
 _LOOKS = 4
 """Greatest number of looks at the lake if others write to it meanwhile."""
@@ -92,6 +94,8 @@ class Erasure:
         self._files = LakeFiles(lake, beside, of_server or ())
         self._spark_elsewhere = of_server is None
         self._started = datetime.now(UTC)
+        self.result: ErasureResult | None = None
+        """What the last call has found or done, for programs."""
 
     def call(self, request: Erase) -> list[str]:
         """Run an operation; returns the lines to print.
@@ -111,6 +115,7 @@ class Erasure:
         found = look()
         states = self._lake.states(place.identifier for place in found.places)
         plan = report.plan(request, found, states)
+        self.result = report.plan_result(request, found)
         if not request.confirm:
             return [*plan, *report.next_steps(request, found.blockers)]
         if found.blockers:
@@ -121,6 +126,7 @@ class Erasure:
         if not journal.report:
             journal.report = report.before(found)
         journal.write(path)
+        self.result = replace(self.result, state="begun")
         try:
             self._at("noted")
             found = self._rewrite_all(found, look, journal, path)
@@ -357,6 +363,14 @@ class Erasure:
         }
         self._lake.ledger.append(LedgerRows("runs", [row]))
         lines = report.result(document, written)
+        if self.result is not None:
+            self.result = replace(
+                self.result,
+                state=outcome,
+                files=len(proof.files),
+                holding=len(proof.holding),
+                report=written[0],
+            )
         if not proof.clean:
             raise ProofFailed("\n".join([*lines, report.call_again(request)]))
         path.unlink(missing_ok=True)

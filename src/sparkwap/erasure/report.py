@@ -15,6 +15,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.erasure.proof import Proof
 from sparkwap.erasure.request import Erase
 from sparkwap.maintenance.expiry import Expired
+from sparkwap.runs.operations.found import ErasureResult, SubjectRows
 
 if TYPE_CHECKING:
     from sparkwap.erasure.finder import Found
@@ -58,7 +59,22 @@ def next_steps(request: Erase, blockers: Sequence[str]) -> list[str]:
     """Return what to do first, or how to confirm the operation."""
     if blockers:
         return ["Nothing was changed. Do this first:", *(f"  {blocker}" for blocker in blockers)]
-    return [f"Nothing was changed. To carry it out: the same {request.name} with confirm: true"]
+    confirm = "confirm: true (dbt) or --confirm (sparkwap)"
+    return [f"Nothing was changed. To carry it out: the same {request.name} with {confirm}"]
+
+
+def plan_result(request: Erase, found: Found) -> ErasureResult:
+    """Return the plan for programs."""
+    return ErasureResult(
+        subject=request.subject,
+        state="blocked" if found.blockers else "planned",
+        tables=tuple(
+            SubjectRows(".".join(name), *counts) for name, counts in sorted(found.counts.items())
+        ),
+        files=len(found.proof.files),
+        holding=len(found.proof.holding),
+        blockers=tuple(found.blockers),
+    )
 
 
 def call_again(request: Erase) -> str:

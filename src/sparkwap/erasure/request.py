@@ -21,15 +21,15 @@ class Erase(Arguments):
     subject: str = argument(
         "the kind of the keys, as in the marks of the columns: `meta: {subject: customer}`"
     )
-    keys: tuple[Any, ...] | None = argument("the keys, as a list: [42, 43]", default=None)
+    keys: tuple[Any, ...] | None = argument("the keys, such as 42 and 43", default=None)
     keys_from: str | None = argument(
         "instead of keys: schema.table.column of a table that lists them", default=None
     )
     ignore: tuple[str, ...] = argument(
-        "columns to leave out of the search, as a list: [schema.table.column]", default=()
+        "columns to leave out of the search: schema.table.column", default=()
     )
     confirm: bool = argument(
-        "true to carry it out; otherwise the plan is printed and nothing is changed",
+        "carry it out; otherwise the plan is printed and nothing is changed",
         default=False,
     )
 

@@ -91,4 +91,4 @@ def diff_file(folder: Path, branch: str) -> Path:
 
 def diff_arguments(folder: Path, branch: str) -> dict[str, Any]:
     """Return the arguments with which ``wap_diff`` writes this file."""
-    return {"branch": branch, "format": "json", "output": str(diff_file(folder, branch))}
+    return {"branch": branch, "format": "json", "file": str(diff_file(folder, branch))}

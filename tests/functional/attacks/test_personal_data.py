@@ -109,7 +109,7 @@ class Audited:
         yield "report", json.dumps(self.report(), default=str)
 
     def diff(self, form: str, output: str) -> Outcome:
-        arguments = {"branch": BRANCH, "sample": 5, "format": form, "output": output}
+        arguments = {"branch": BRANCH, "sample": 5, "format": form, "file": output}
         # Not those of stored failures; what is made from people is not built, as its tests fail.
         arguments["tables"] = [f"{self.project.schema}.{name}" for name in TABLES]
         return self.project.operation("wap_diff", **arguments).succeeded()

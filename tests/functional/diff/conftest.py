@@ -15,7 +15,8 @@ from helpers.catalogs import RunningCatalog
 from pyhive import hive
 
 from sparkwap import server
-from sparkwap.diff import Differ, Hidden, TableDiff
+from sparkwap.diff import Hidden, TableDiff
+from sparkwap.diff.differ import Differ
 from sparkwap.publish.lake import Lake
 
 # Only these tests use it; other tests use the lake too.

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkwap.diff import Differ, sources
+from sparkwap.diff import sources
+from sparkwap.diff.differ import Differ
 
 from .conftest import Desk, Truth
 

@@ -75,7 +75,7 @@ class PullRequest:
     def diff(self, **arguments: Any) -> dict[str, Any]:
         """Return the result as JSON, by table name."""
         output = self.project.folder / "target/diff.json"
-        given = {"branch": BRANCH, "format": "json", "output": str(output), **arguments}
+        given = {"branch": BRANCH, "format": "json", "file": str(output), **arguments}
         self.project.operation("wap_diff", **given).succeeded()
         return {one["name"]: one for one in json.loads(output.read_text())["tables"]}
 
@@ -211,7 +211,7 @@ def test_a_comment_and_a_page(pull_request: PullRequest) -> None:
         comment("pr_404", project_dir=folder, dbt_arguments=["--profiles-dir", str(folder)])
     output = folder / "target/diff.html"
     pull_request.project.operation(
-        "wap_diff", branch=BRANCH, format="html", output=str(output)
+        "wap_diff", branch=BRANCH, format="html", file=str(output)
     ).succeeded()
     assert "<table>" in output.read_text()
     printed = pull_request.project.operation("wap_diff", branch=BRANCH, tables=["bag"]).succeeded()

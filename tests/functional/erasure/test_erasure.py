@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from helpers.lake import Reader, SparkReader
 from helpers.people import ANNA, BO, FORMER, LakeFiles
-from helpers.project import Project
+from helpers.project import Outcome, Project
 
 from sparkwap.erasure import operation
 from sparkwap.erasure.conditions import Conditions
@@ -41,6 +41,13 @@ def others(reader: Reader, project: Project) -> dict[str, Any]:
     }
 
 
+def found(operation: Outcome) -> dict[str, Any]:
+    """Return what an operation tells programs."""
+    assert operation.document is not None
+    told: dict[str, Any] = operation.document["result"]["found"]
+    return told
+
+
 @pytest.mark.smoke
 def test_one_person_is_erased_with_proof(
     people: Project, people_reader: Reader, lake_files: LakeFiles
@@ -56,14 +63,20 @@ def test_one_person_is_erased_with_proof(
     assert "raw_shop__customers   2 of 6 rows are deleted, 1 change" in plan.text
     assert "snp_shop__customers   2 of 4 rows are deleted, 0 change" in plan.text
     assert f"wap_discard --args '{{branch: {held.branch}}}'" in plan.text
+    assert found(plan)["state"] == "blocked"
     refused = people.operation("wap_erase", **KEYS, confirm=True).failed()
     assert held.branch in refused.text
+    assert refused.document is not None and refused.document["outcome"] == "usage"
     assert files <= lake_files.paths()
     people.operation("wap_discard", branch=held.branch).succeeded()
 
     done = people.operation("wap_erase", **KEYS, confirm=True).succeeded()
     assert "none holds the subject" in done.text
     assert "one.csv" in done.text
+    told = found(done)
+    assert (told["state"], told["holding"], told["blockers"]) == ("proven", 0, [])
+    rows = {one["table"].split(".")[1]: one for one in told["tables"]}
+    assert (rows["raw_shop__customers"]["deleted"], rows["raw_shop__customers"]["rows"]) == (2, 6)
     assert lake_files.holding(ANNA, FORMER) == []
     assert lake_files.holding(BO) != []
     assert others(people_reader, people) == before
@@ -83,6 +96,7 @@ def test_one_person_is_erased_with_proof(
     (row,) = people_reader.ledger("runs", command="wap_erase")
     assert row["outcome"] == "proven"
     (report,) = (people.folder / "target/erasure").glob("proof_*.json")
+    assert Path(told["report"]).name == report.name
     written = json.loads(report.read_text())
     assert written["clean"] and written["outside_the_lake"] == ["one.csv"]
     assert {file["result"] for file in written["files"]} == {"does not hold the subject"}

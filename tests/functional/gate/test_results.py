@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +25,10 @@ def command(shop: Any, capsys: pytest.CaptureFixture[str], *arguments: str) -> d
 
 @pytest.mark.smoke
 def test_a_held_branch_is_seen_published_and_rolled_back_by_programs(
-    shop: Any, capsys: pytest.CaptureFixture[str]
+    shop: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     held = shop.dbt("build", wap_publish="never").succeeded()
     assert held.document["outcome"] == "held"
@@ -38,6 +42,17 @@ def test_a_held_branch_is_seen_published_and_rolled_back_by_programs(
     orders = next(one for one in branch["tables"] if one["table"].endswith(".orders"))
     assert orders["verdict"] == "held"
     assert not branch["in_use"]
+
+    # A relative file is that of the caller, also where the project is in another folder.
+    monkeypatch.chdir(tmp_path)
+    compared = command(
+        shop, capsys, "diff", "--branch", held.branch, "--format", "markdown", "--file", "diff.md"
+    )
+    changes = {one["table"]: one for one in compared["result"]["found"]["tables"]}
+    orders = changes[orders["table"]]
+    assert (orders["change"], orders["removed"]) == ("new", 0)
+    assert orders["added"] > 0
+    assert "orders" in (tmp_path / "diff.md").read_text()
 
     done = command(shop, capsys, "publish", "--branch", held.branch)
     assert done["outcome"] == "published"

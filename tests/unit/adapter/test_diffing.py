@@ -5,7 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from dbt.adapters.sparkwap.diffing import keys
+import pytest
+
+from dbt.adapters.sparkwap.diffing import diff, keys
+from sparkwap.core.errors import ConfigError
+from sparkwap.diff.operation import Diff
 
 
 def node(name: str, kind: str = "model", **config: Any) -> SimpleNamespace:
@@ -71,3 +75,9 @@ def test_the_sources_of_a_key() -> None:
         "history": ("id", "valid_from"),
         "snap": ("dbt_scd_id",),
     }
+
+
+def test_a_diff_needs_a_branch() -> None:
+    command: Any = SimpleNamespace(settings=SimpleNamespace(branch=None))
+    with pytest.raises(ConfigError, match="branch is missing"):
+        diff(command, Diff(), [])

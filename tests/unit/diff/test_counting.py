@@ -11,7 +11,8 @@ import pytest
 
 from sparkwap.catalog.private_catalog import CATALOG
 from sparkwap.core.names import is_diff_folder
-from sparkwap.diff import Differ, session, sources
+from sparkwap.diff import session, sources
+from sparkwap.diff.differ import Differ
 
 from .conftest import BRANCH, Bench, rows
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sparkwap.core.errors import ConfigError
-from sparkwap.diff import Differ
+from sparkwap.diff.differ import Differ
 
 from .conftest import BRANCH, Bench, rows
 

@@ -25,7 +25,6 @@ def test_missing_arguments_have_defaults() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {},
         {"branch": "b", "fromat": "json"},
         {"branch": "b", "format": "pdf"},
         {"branch": "b", "sample": -1},
@@ -45,7 +44,7 @@ def test_an_error_names_all_legal_arguments(given: dict[str, Any]) -> None:
 def test_a_result_is_written_to_a_file_in_new_folders(tmp_path: Path) -> None:
     output = tmp_path / "a/b.json"
     diff = RunDiff("pr_1", "main", AT, (TableDiff(("s", "t"), "table", "unchanged"),))
-    (line,) = deliver(diff, Diff(branch="pr_1", format="json", output=output))
+    (line,) = deliver(diff, Diff(branch="pr_1", format="json", file=output))
     assert "0 of 1 tables" in line and str(output) in line
     assert '"branch": "pr_1"' in output.read_text()
 
@@ -56,7 +55,7 @@ def test_a_failed_table_fails_the_operation_after_the_result_is_written(
     output = tmp_path / "diff.md"
     diff = RunDiff("pr_1", "main", AT, (TableDiff(("s", "t"), "table", "failed", notes=("x",)),))
     with pytest.raises(NotCompared, match=r"s\.t"):
-        deliver(diff, Diff(branch="pr_1", format="markdown", output=output))
+        deliver(diff, Diff(branch="pr_1", format="markdown", file=output))
     assert "not compared" in output.read_text()
 
 

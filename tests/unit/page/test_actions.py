@@ -86,5 +86,5 @@ def test_the_command_has_no_token_and_its_output_has_no_secrets(
 def test_a_comparison_is_stored_in_the_folder_of_the_page() -> None:
     folder = Path("/project/target/page")
     arguments = actions.diff_arguments(folder, "pr_1")
-    assert arguments["output"] == str(actions.diff_file(folder, "pr_1"))
+    assert arguments["file"] == str(actions.diff_file(folder, "pr_1"))
     assert (arguments["branch"], arguments["format"]) == ("pr_1", "json")

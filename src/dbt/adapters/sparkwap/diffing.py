@@ -7,21 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.sparkwap.alerting import project
 from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES, stored, table_of
+from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.personal import Hidden
 from sparkwap.diff.differ import Differ
-from sparkwap.diff.operation import Diff, deliver
+from sparkwap.diff.operation import Diff, deliver, result
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.command import DbtCommand
     from sparkwap.catalog import Identifier
 
 
-def diff(command: DbtCommand, request: Diff) -> list[str]:
-    """Run ``wap_diff``; returns the lines to print.
+def diff(command: DbtCommand, request: Diff, found: list[CommandEnd]) -> list[str]:
+    """Run ``wap_diff``; returns the lines to print, and adds its result to ``found``.
 
     Raises:
+        ConfigError: There is no branch to compare.
         SparkwapError: Tables could not be compared.
     """
+    branch = request.branch or command.settings.branch
+    if branch is None:
+        raise request.refused("branch is missing")
     manifest = command.dbt_manifest()
     tables = {node.unique_id: table_of(node) for node in stored(manifest)}
     hidden = Hidden.of_project(project(command), tables, command.settings.diff_hide)
@@ -32,7 +37,9 @@ def diff(command: DbtCommand, request: Diff) -> list[str]:
         hidden=hidden,
         sample=request.sample,
     )
-    return deliver(differ.compare(request.branch, request.against, request.tables), request)
+    compared = differ.compare(branch, request.against, request.tables)
+    found.append(CommandEnd(result=result(compared)))
+    return deliver(compared, request)
 
 
 def keys(manifest: Any) -> dict[Identifier, tuple[str, ...]]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.sparkwap.dbt_nodes import meta_of, stored, table_of
 from sparkwap.core.errors import ConfigError
-from sparkwap.erasure import Erasure, NodeColumns
+from sparkwap.erasure import NodeColumns
+from sparkwap.erasure.operation import Erasure
 from sparkwap.runs.types import DAY_MS
 
 if TYPE_CHECKING:

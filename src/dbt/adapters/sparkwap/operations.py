@@ -73,7 +73,7 @@ class Operations:
         from sparkwap.runs.operations import OPERATIONS
 
         if name == "wap_diff":
-            return self._diff(arguments)
+            return self._diff(arguments, found)
         only_reads = any(one.only_reads for one in OPERATIONS if one.name == name)
         if self._command.name != "run-operation" and not only_reads:
             raise ConfigError(
@@ -82,7 +82,7 @@ class Operations:
                 f"dbt run-operation {name}"
             )
         if name in ("wap_erase", "wap_rectify"):
-            return self._erase(name, arguments)
+            return self._erase(name, arguments, found)
         return self._operate(name, arguments, found)
 
     def _operate(
@@ -121,23 +121,27 @@ class Operations:
             lines += rolled_back(command, operations.rolled_back)
         return lines
 
-    def _erase(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+    def _erase(self, name: str, arguments: Mapping[str, Any], found: list[CommandEnd]) -> list[str]:
         # Imported late, because it loads PyArrow, which takes half a second.
         from dbt.adapters.sparkwap.erasing import erasure
         from sparkwap.erasure import Erase, Rectify
 
         request = (Erase if name == "wap_erase" else Rectify).of(arguments)
+        work = erasure(self._command)
         with self._statements.own():
-            return erasure(self._command).call(request)
+            try:
+                return work.call(request)
+            finally:
+                if work.result is not None:
+                    found.append(CommandEnd(result=work.result))
 
-    def _diff(self, arguments: Mapping[str, Any]) -> list[str]:
+    def _diff(self, arguments: Mapping[str, Any], found: list[CommandEnd]) -> list[str]:
         # Imported late, because only this operation needs it.
         from dbt.adapters.sparkwap.diffing import diff
         from sparkwap.diff.operation import Diff
 
-        given = {"branch": self._command.settings.branch, **_given(arguments)}
         with self._statements.own():
-            return diff(self._command, Diff.of(given))
+            return diff(self._command, Diff.of(arguments), found)
 
 
 def _end(
@@ -155,7 +159,3 @@ def _end(
         outcome = one.outcome if one.exit_code or message is None else outcome
     result = OperationResult(name, tuple(lines), next((one.result for one in found), None))
     return CommandEnd(outcome, result, message)
-
-
-def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in arguments.items() if value is not None}

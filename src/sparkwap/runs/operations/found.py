@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from sparkwap.gate.results import RunResults
 
@@ -149,7 +150,91 @@ class RollbackResult:
     undone: tuple[PublishRecord, ...]
 
 
-Found = RunResults | LakeStatus | SweepResult | MaintenanceResult | RollbackResult
+@dataclass(frozen=True, slots=True)
+class TableDifference:
+    """What a branch changes in a table or view; `sparkwap diff --format json` also shows samples.
+
+    Attributes:
+        table: ``schema.table``.
+        change: ``unchanged``, ``changed``, ``new``, ``dropped``, or ``failed``: not compared.
+        added: Number of rows that only the new state has.
+        removed: Number of rows that only the old state has.
+        changed: Number of rows with the same key and other values.
+        columns: Column -> number of changed rows in which it differs.
+        columns_added: Names of the columns that only the new state has.
+        columns_removed: Names of the columns that only the old state has.
+        columns_retyped: Names of the columns with another type.
+        columns_renamed: Old name -> new name.
+        notes: Remarks, such as why a table was not compared.
+    """
+
+    table: str
+    change: str
+    added: int
+    removed: int
+    changed: int
+    columns: Mapping[str, int]
+    columns_added: tuple[str, ...]
+    columns_removed: tuple[str, ...]
+    columns_retyped: tuple[str, ...]
+    columns_renamed: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DiffResult:
+    """What a branch changes, compared with another state."""
+
+    branch: str
+    against: str
+    at: datetime
+    tables: tuple[TableDifference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectRows:
+    """The rows of a table before an erasure: all, and those that it deletes and changes."""
+
+    table: str
+    rows: int
+    deleted: int
+    changed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureResult:
+    """An erasure or a correction of personal values, or its plan. It has no key and no value.
+
+    Attributes:
+        subject: The kind of the keys.
+        state: ``planned`` (nothing is changed), ``blocked`` (nothing is changed), ``begun`` (an
+            error has ended it; the same call continues), ``proven``, or ``not proven``: files still
+            hold the subject.
+        tables: The tables with rows of the subject.
+        files: Number of files that were read.
+        holding: Number of those that hold the subject.
+        blockers: What has to be done before.
+        report: The file with the proof.
+    """
+
+    subject: str
+    state: str
+    tables: tuple[SubjectRows, ...]
+    files: int
+    holding: int
+    blockers: tuple[str, ...]
+    report: Path | None = None
+
+
+Found = (
+    RunResults
+    | LakeStatus
+    | SweepResult
+    | MaintenanceResult
+    | RollbackResult
+    | DiffResult
+    | ErasureResult
+)
 """What an operation tells programs besides its lines."""
 
 
