@@ -222,6 +222,10 @@ class SequentialPublish:
     def _finish_rollback(
         self, journal: jn.PublishJournal, outcome: jn.JournalOutcome, appends: Sequence[LedgerRows]
     ) -> None:
+        """Write the receipt after the last move; may be repeated."""
+        closed, ledger = sequential_journal.row_of(journal, outcome.state), self._at.ledger()
+        if jn.is_closed(ledger.journal_states(closed)):
+            return  # Another process has ended it.
         undone = [
             replace(
                 one, entries=tuple(e for e in one.entries if e.identifier not in outcome.blocked)
@@ -246,8 +250,11 @@ class SequentialPublish:
                 former = Pointer(entry.identifier, "table", base)
                 sequential(self._store.backend).forget_staged(former)
         checkpoint(checkpoints.JOURNAL_CLOSING, **sequential_journal.about(journal))
-        self._at.ledger().append([*appends, *rows])
-        self._at.ledger().settle(sequential_journal.row_of(journal, outcome.state))
+        # A process may have died after the receipt.
+        told = ledger.of_run("publishes", journal.run_id)
+        known = any(row["undone_by"] == journal.publish_id for row in told)
+        ledger.append([*appends, *([] if known else rows)])
+        ledger.settle(closed)
         checkpoint(checkpoints.JOURNAL_CLOSED, **sequential_journal.about(journal))
 
     def _give_up(self, journal: jn.PublishJournal, outcome: jn.JournalOutcome) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from helpers.sql_metastore import SqlMetastore
@@ -29,6 +30,7 @@ from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.catalog.store import Store
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import GateSettings, Limits
+from sparkwap.ledger.journal import JournalTable
 from sparkwap.maintenance.decision import decide
 from sparkwap.maintenance.removal import sweep_table
 from sparkwap.maintenance.survey import take_survey
@@ -244,7 +246,7 @@ ROLLBACK = "2b3c4d5e-0000-4000-8000-000000000000"
 def rolling_back(lake: Any, **arguments: str) -> list[str]:
     work = LakeOperations(
         lake,
-        run_id=ROLLBACK,
+        run_id=str(uuid4()),
         settings=GateSettings(),
         project="shop",
         target_name="dev",
@@ -392,8 +394,35 @@ def test_a_rollback_that_another_process_continues_at_the_same_time(slow: Bench,
     assert all("are rolled back" in text for text in [*one.publishing.recover(), *told])
     assert seen(slow) == OLD
     assert [p.rolled_back for p in slow.lake.ledger.publishes()] == [True]
+    assert_one_receipt(slow)
     one.close()
     other.close()
+
+
+def assert_one_receipt(slow: Bench) -> None:
+    """The ledger has the rollback once."""
+    undone = [row["name"] for row in slow.lake.ledger.rows("publishes") if row["undone_by"]]
+    assert sorted(undone) == ["a", "b", "c", "n", "r"]
+
+
+def test_a_rollback_that_dies_after_its_receipt_is_recorded_once(
+    slow: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receipt = slow.publish(*everything(slow))
+
+    def settle(self: JournalTable, row: Any) -> list[str]:
+        raise Died
+
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(JournalTable, "settle", settle)
+        slow.lake.publishing.rollback(
+            receipt.entries, run_id=ROLLBACK, publish_id=receipt.publish_id
+        )
+    lake = after_death(slow)
+    (told,) = lake.publishing.recover()
+    assert "all its tables are rolled back" in told
+    assert_one_receipt(slow)
+    lake.close()
 
 
 def test_a_completed_publish_is_not_undone_by_a_late_process(slow: Bench) -> None:
