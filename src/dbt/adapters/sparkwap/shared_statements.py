@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 MOST_TESTS = 60
 """The maximum of one statement: Spark plans a longer one for longer than it saves."""
+AHEAD = 2
+"""The statements that Spark answers at a time while dbt's other threads report tests."""
 SMALL_ROWS = 50_000
 """The rows of a batch's tables that Spark reads sooner than it compiles a plan for them."""
 _INTERPRETED = (
@@ -92,6 +94,7 @@ class SharedStatements:
         self._lock = threading.Lock()
         self._answer = threading.local()
         self._waiting: dict[str, _Member] = {}
+        self._sent: list[_Member] = []
         self._begun: set[str] = set()
         self._queries = PredictedQueries(runs.command, statements)
 
@@ -176,15 +179,17 @@ class SharedStatements:
             if query is None:
                 return None
             batch: list[_Member] = []
+            unanswered = [one for one in self._sent if not one.proven.done()]
             try:
                 if member is None:
                     batch = self._batch(run, test_id, query)
-                elif len(self._waiting) < MOST_TESTS:
-                    # One batch ahead: Spark answers it while dbt reports the tests of this one.
+                elif len(unanswered) < min(AHEAD, self._command.config.threads - 1):
+                    # dbt runs tests by their names, so the next ones may be of other tables.
                     batch = self._batch(run, test_id)
             except Exception as error:
                 logger.debug(f"{test_id} sends no shared statement: {error}")
             self._waiting |= {one.test_id: one for one in batch if one.test_id != test_id}
+            self._sent = [*unanswered, *batch[:1]]
         if batch:
             self._send(batch)
         return member or next((one for one in batch if one.test_id == test_id), None)
@@ -202,8 +207,7 @@ class SharedStatements:
         tested = self._node(test_id)
         due = self._due(run, getattr(tested, "attached_node", None))
         if query is None and len(due) < MOST_TESTS // 2:
-            # More become due with the next tables.
-            return []
+            return []  # More become due with the next tables.
         existing = self._relations()
         found: dict[str, tuple[str, set[Identifier]]] = {}
         if query is not None:
@@ -245,24 +249,20 @@ class SharedStatements:
         The tests of one node come together, those of the node ``about`` first.
         """
         finished = cache(lambda one: 0 < run.trail.finished(one) < math.inf)
-        due = [
-            node
-            for node, tested in self._tests
-            if node.unique_id not in self._begun and all(map(finished, tested))
-        ]
+        self._tests[:] = [one for one in self._tests if one[0].unique_id not in self._begun]
+        due = [node for node, tested in self._tests if all(map(finished, tested))]
         return sorted(due, key=lambda node: node.attached_node != about)
 
     @cached_property
     def _tests(self) -> list[tuple[Any, frozenset[str]]]:
-        """The selected generic tests by what they are about, with the selected nodes they read."""
+        """The generic tests to come by what they are about, with the selected nodes they read."""
         from dbt.contracts.graph.nodes import GenericTestNode
 
         nodes, selected = self._command.dbt_manifest().nodes, self._runs.selected
-        found = [nodes[key] for key in selected if key in nodes]
         tests = [
             node
-            for node in found
-            if isinstance(node, GenericTestNode) and not self._reuse.is_known(node.unique_id)
+            for key in selected
+            if isinstance(node := nodes.get(key), GenericTestNode) and not self._reuse.is_known(key)
         ]
         tests.sort(key=lambda node: (str(node.attached_node), node.unique_id))
         return [(node, self._command.manifest.tested(node) & selected) for node in tests]
