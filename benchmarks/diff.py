@@ -22,7 +22,8 @@ from typing import Any
 
 from harness import Session, machine, serving, spread
 
-from sparkwap.diff import Differ, TableDiff
+from sparkwap.diff import TableDiff
+from sparkwap.diff.differ import Differ
 from sparkwap.publish.lake import Lake
 from sparkwap.server import catalog_properties
 

@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-import yaml
-
 from sparkwap.core.arguments import Arguments, plain
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import add_dbt_options, call_of
@@ -38,7 +36,8 @@ def _register(commands: Commands, operation: type[Arguments]) -> None:
     command = operation.name.removeprefix("wap_")
     text = str(operation.__doc__)
     listed = text[:1].lower() + text[1:].removesuffix(".")  # as all other commands are
-    parser = commands.add_parser(command, help=listed, description=text)
+    # An abbreviation, or a key that begins with -t, must not become an option of an erasure.
+    parser = commands.add_parser(command, help=listed, description=text, allow_abbrev=False)
     hints = get_type_hints(operation)
     for field in fields(operation):
         name, what = field.name, field.metadata["what"]
@@ -50,35 +49,36 @@ def _register(commands: Commands, operation: type[Arguments]) -> None:
         elif get_origin(kind) is Literal:
             more = {"choices": get_args(kind)}
         elif get_origin(kind) is tuple:
-            more = {"nargs": "+", "metavar": name.removesuffix("s").upper()}
+            more = {"nargs": "+", "action": "extend", "metavar": name.removesuffix("s").upper()}
         elif get_origin(kind) is Mapping:
-            more = {"type": _mapping, "metavar": "YAML"}
+            more = {"nargs": "+", "action": "extend", "type": _pair, "metavar": "COLUMN=VALUE"}
         elif kind is Path:
             # dbt changes to the folder of the project.
             more = {"type": os.path.abspath, "metavar": name.upper()}
         if field.default is MISSING:
             more["required"] = True
         parser.add_argument(f"--{name.replace('_', '-')}", help=what, **more)
-    add_dbt_options(parser)
+    add_dbt_options(parser, short=command not in ("erase", "rectify"))
     parser.set_defaults(handler=partial(_call, operation))
 
 
-def _mapping(text: str) -> dict[str, Any]:
-    """Return a mapping from YAML, as dbt reads ``--vars`` and ``--args``."""
-    try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError:
-        found = None
-    if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a mapping such as '{{email: a@b.c}}'")
-    return found
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like email=a@b.example")
+    return name, value
 
 
 def _call(operation: type[Arguments], parsed: argparse.Namespace) -> CommandEnd:
     """Call the run-operation."""
     found = {field.name: getattr(parsed, field.name) for field in fields(operation)}
     arguments = {key: value for key, value in found.items() if value is not None}
+    hints = get_type_hints(operation)
+    for key in arguments:
+        if get_origin(plain(hints[key])) is Mapping:
+            arguments[key] = dict(arguments[key])
     operation.of(arguments)  # A mistake is told before dbt starts.
-    more = ("--args", json.dumps(arguments)) if arguments else ()
+    # dbt reads YAML, which has no pairs of surrogates.
+    more = ("--args", json.dumps(arguments, ensure_ascii=False)) if arguments else ()
     end = call_of(parsed).run("run-operation", operation.name, *more)
     return CommandEnd(end.outcome, end.result, end.message)

@@ -307,11 +307,11 @@ def find_profiles(given: Path | None, project_dir: Path) -> Path:
     return next((f for f in folders if (f / "profiles.yml").exists()), usual)
 
 
-def add_dbt_options(parser: argparse.ArgumentParser) -> None:
-    """Add dbt's options for project and profile to a command."""
+def add_dbt_options(parser: argparse.ArgumentParser, *, short: bool = True) -> None:
+    """Add dbt's options for project and profile to a command; ``short``: also ``-t``."""
     for option in _DBT_OPTIONS:
-        short = ["-t"] if option == "target" else []
-        parser.add_argument(f"--{option}", *short, help="as for dbt")
+        more = ["-t"] if option == "target" and short else []
+        parser.add_argument(f"--{option}", *more, help="as for dbt")
 
 
 def add_dbt_command(

@@ -52,7 +52,7 @@ def comment(
             "limit": limit,
         }
         command = [*DBT, "--no-use-colors", "run-operation", "wap_diff"]
-        command += ["--args", json.dumps(arguments), *dbt_arguments]
+        command += ["--args", json.dumps(arguments, ensure_ascii=False), *dbt_arguments]
         ended = subprocess.run(
             [*command, "--project-dir", str(project_dir)],
             capture_output=True,

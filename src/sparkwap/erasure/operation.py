@@ -115,7 +115,7 @@ class Erasure:
         found = look()
         states = self._lake.states(place.identifier for place in found.places)
         plan = report.plan(request, found, states)
-        self.result = report.plan_result(request, found)
+        self.result = report.plan_result(request, found, journal.report)
         if not request.confirm:
             return [*plan, *report.next_steps(request, found.blockers)]
         if found.blockers:

@@ -63,13 +63,21 @@ def next_steps(request: Erase, blockers: Sequence[str]) -> list[str]:
     return [f"Nothing was changed. To carry it out: the same {request.name} with {confirm}"]
 
 
-def plan_result(request: Erase, found: Found) -> ErasureResult:
-    """Return the plan for programs."""
+def plan_result(request: Erase, found: Found, begun: Mapping[str, Any]) -> ErasureResult:
+    """Return the plan for programs.
+
+    Args:
+        request: The operation.
+        found: What it has found now.
+        begun: The numbers before the first change of an earlier call that has not ended, if any.
+    """
+    tables = (begun or before(found))["tables"]
     return ErasureResult(
         subject=request.subject,
-        state="blocked" if found.blockers else "planned",
+        state="begun" if begun else "blocked" if found.blockers else "planned",
         tables=tuple(
-            SubjectRows(".".join(name), *counts) for name, counts in sorted(found.counts.items())
+            SubjectRows(name, one["rows"], one["erased"], one["changed"])
+            for name, one in tables.items()
         ),
         files=len(found.proof.files),
         holding=len(found.proof.holding),

@@ -75,7 +75,7 @@ class Rectify(Erase):
     """Correct personal values of some keys, and erase the old values from the whole lake."""
 
     name: ClassVar = "wap_rectify"
-    values: Mapping[str, Any] = argument("new values by column: {email: a@b.example}")
+    values: Mapping[str, Any] = argument("new values by column, such as email")
 
     @cached_property
     def new_values(self) -> Mapping[str, Any]:

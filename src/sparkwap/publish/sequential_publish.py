@@ -225,7 +225,8 @@ class SequentialPublish:
         """Write the receipt after the last move; may be repeated."""
         closed, ledger = sequential_journal.row_of(journal, outcome.state), self._at.ledger()
         if jn.is_closed(ledger.journal_states(closed)):
-            return  # Another process has ended it.
+            ledger.append(appends)  # Another process has ended it.
+            return
         undone = [
             replace(
                 one, entries=tuple(e for e in one.entries if e.identifier not in outcome.blocked)
@@ -250,10 +251,11 @@ class SequentialPublish:
                 former = Pointer(entry.identifier, "table", base)
                 sequential(self._store.backend).forget_staged(former)
         checkpoint(checkpoints.JOURNAL_CLOSING, **sequential_journal.about(journal))
-        # A process may have died after the receipt.
+        # A process may have died after the receipt, and more tables may have moved since.
         told = ledger.of_run("publishes", journal.run_id)
-        known = any(row["undone_by"] == journal.publish_id for row in told)
-        ledger.append([*appends, *([] if known else rows)])
+        known = {_undone(row) for row in told if row["undone_by"] == journal.publish_id}
+        rest = [row for one in rows for row in one.rows if _undone(row) not in known]
+        ledger.append([*appends, *([LedgerRows("publishes", rest)] if rest else [])])
         ledger.settle(closed)
         checkpoint(checkpoints.JOURNAL_CLOSED, **sequential_journal.about(journal))
 
@@ -273,3 +275,8 @@ class SequentialPublish:
         self._at.ledger().append([LedgerRows("nodes", nodes)] if nodes else [])
         self._at.ledger().settle(closed)
         checkpoint(checkpoints.JOURNAL_GIVEN_UP, **sequential_journal.about(journal))
+
+
+def _undone(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return the publish and the table of a row of a rollback."""
+    return row["publish_id"], row["schema"], row["name"]

@@ -139,10 +139,13 @@ def test_an_interrupted_erasure_is_completed(
             died = people.operation("wap_erase", **asked).failed()
             assert reached[-1] == step
             assert "Call it again with the same arguments" in died.text
+            assert found(died)["state"] == "begun"
             assert others(people_reader, people) == before
     assert list((people.folder / "target/erasure").glob("proof_*")) == []
     done = people.operation("wap_erase", **asked).succeeded()
     assert "none holds the subject" in done.text
+    rows = {one["table"].split(".")[1]: one["deleted"] for one in found(done)["tables"]}
+    assert (found(done)["state"], rows["raw_shop__customers"]) == ("proven", 2)
     assert lake_files.holding(ANNA, FORMER) == []
     assert others(people_reader, people) == before
 
@@ -161,6 +164,7 @@ def test_a_file_that_still_holds_the_subject_fails_the_proof(
         failed = people.operation("wap_erase", **KEYS, confirm=True).failed()
     assert "NOT PROVEN: 1 of" in failed.text
     assert "column email" in failed.text
+    assert (found(failed)["state"], found(failed)["holding"]) == ("not proven", 1)
     done = people.operation("wap_erase", **KEYS, confirm=True).succeeded()
     assert "none holds the subject" in done.text
 

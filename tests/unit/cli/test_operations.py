@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from sparkwap import cli
 from sparkwap.core.dbt_cli import DbtCall, DbtEnd
@@ -19,7 +19,8 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
 
     def run(self: DbtCall, *command: str, **environment: str) -> DbtEnd:
         _, name, *rest = command
-        found.append((name, json.loads(rest[1]) if rest else {}))
+        # As dbt reads them.
+        found.append((name, yaml.safe_load(rest[1]) if rest else {}))
         return DbtEnd(0)
 
     monkeypatch.setattr(DbtCall, "run", run)
@@ -32,15 +33,19 @@ def test_options_are_the_arguments_of_the_operation(
     monkeypatch.chdir(tmp_path)
     assert cli.main(["status"]) == 0
     assert cli.main(["erase", "--subject", "person", "--keys", "42", "007", "--confirm"]) == 0
-    values = "{email: a@b.example, visits: 3}"
-    assert cli.main(["rectify", "--subject", "p", "--keys", "1", "--values", values]) == 0
+    values = ["--values", "email=a=b@c.example", "zip=01234", "--values", "name=\U00020bb7"]
+    assert cli.main(["rectify", "--subject", "p", "--keys", "1", "--keys=-a", *values]) == 0
     assert cli.main(["diff", "--tables", "a", "b", "--sample", "0", "--file", "x/diff.md"]) == 0
     assert called == [
         ("wap_status", {}),
         ("wap_erase", {"subject": "person", "keys": ["42", "007"], "confirm": True}),
         (
             "wap_rectify",
-            {"subject": "p", "keys": ["1"], "values": {"email": "a@b.example", "visits": 3}},
+            {
+                "subject": "p",
+                "keys": ["1", "-a"],
+                "values": {"email": "a=b@c.example", "zip": "01234", "name": "\U00020bb7"},
+            },
         ),
         ("wap_diff", {"tables": ["a", "b"], "sample": 0, "file": str(tmp_path / "x/diff.md")}),
     ]
@@ -51,8 +56,9 @@ def test_options_are_the_arguments_of_the_operation(
     [
         (["erase", "--keys", "42"], "the following arguments are required: --subject"),
         (["erase", "--subject", "person"], "give either keys or keys_from"),
-        (["rectify", "--subject", "p", "--keys", "1", "--values", "[1]"], "is not a mapping"),
-        (["rectify", "--subject", "p", "--keys", "1", "--values", "{a"], "is not a mapping"),
+        (["rectify", "--subject", "p", "--keys", "1", "--values", "a"], "is not like email="),
+        (["erase", "--subject", "p", "--keys", "42", "-tprod"], "unrecognized arguments: -tprod"),
+        (["erase", "--subject", "p", "--keys", "42", "--con"], "unrecognized arguments: --con"),
         (["diff", "--sample", "1001"], "sample is '1001'; legal: 0 to 1000"),
     ],
 )

@@ -410,17 +410,35 @@ def test_a_rollback_that_dies_after_its_receipt_is_recorded_once(
 ) -> None:
     receipt = slow.publish(*everything(slow))
 
-    def settle(self: JournalTable, row: Any) -> list[str]:
-        raise Died
-
     with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(JournalTable, "settle", settle)
+        patch.setattr(JournalTable, "settle", lambda self, row: die())
         slow.lake.publishing.rollback(
             receipt.entries, run_id=ROLLBACK, publish_id=receipt.publish_id
         )
     lake = after_death(slow)
     (told,) = lake.publishing.recover()
     assert "all its tables are rolled back" in told
+    assert_one_receipt(slow)
+    lake.close()
+
+
+def test_a_table_that_moves_after_the_receipt_of_a_rollback_is_recorded_too(
+    slow: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receipt = slow.publish(*everything(slow))
+    once(slow, "b", append(slow, "b"))
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(JournalTable, "settle", lambda self, row: die())
+        slow.lake.publishing.rollback(
+            receipt.entries, run_id=ROLLBACK, publish_id=receipt.publish_id
+        )
+    slow.lake.catalog.load_table(("s", "b")).manage_snapshots().set_current_snapshot(
+        snapshot_id=next(e.candidate for e in receipt.entries if e.identifier == ("s", "b"))
+    ).commit()
+    lake = after_death(slow)
+    lake.publishing.recover()
+    assert seen(slow) == OLD
+    assert [p.rolled_back for p in slow.lake.ledger.publishes()] == [True]
     assert_one_receipt(slow)
     lake.close()
 

@@ -152,7 +152,7 @@ class RollbackResult:
 
 @dataclass(frozen=True, slots=True)
 class TableDifference:
-    """What a branch changes in a table or view; `sparkwap diff --format json` also shows samples.
+    """What a branch changes in a table or view; samples of rows are in what is printed.
 
     Attributes:
         table: ``schema.table``.
@@ -207,10 +207,10 @@ class ErasureResult:
 
     Attributes:
         subject: The kind of the keys.
-        state: ``planned`` (nothing is changed), ``blocked`` (nothing is changed), ``begun`` (an
-            error has ended it; the same call continues), ``proven``, or ``not proven``: files still
-            hold the subject.
-        tables: The tables with rows of the subject.
+        state: ``planned`` (nothing is changed), ``blocked`` (nothing is changed), ``begun`` (this
+            or an earlier call was ended by an error; the same call continues), ``proven``, or
+            ``not proven``: files still hold the subject.
+        tables: The tables with rows of the subject, before the first change.
         files: Number of files that were read.
         holding: Number of those that hold the subject.
         blockers: What has to be done before.
