@@ -70,7 +70,7 @@ def perform(
             f"The audit branch {branch} is no longer open: it was published or discarded after "
             "the page was drawn. Nothing was done. Reload the page."
         )
-    given = ("run-operation", operation, "--args", json.dumps(dict(arguments)))
+    given = ("run-operation", operation, "--args", json.dumps(dict(arguments), ensure_ascii=False))
     ended = run(
         [*DBT, "--no-use-colors", *call.arguments(*given)],
         stdin=subprocess.DEVNULL,
