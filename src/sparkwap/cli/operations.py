@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 from sparkwap.core.arguments import Arguments, plain
 from sparkwap.core.command_end import CommandEnd
-from sparkwap.core.dbt_cli import add_dbt_options, call_of
+from sparkwap.core.dbt_cli import add_dbt_options, as_yaml, call_of
 from sparkwap.diff.operation import Diff
 from sparkwap.erasure import Erase, Rectify
 from sparkwap.runs.operations import OPERATIONS
@@ -78,7 +77,6 @@ def _call(operation: type[Arguments], parsed: argparse.Namespace) -> CommandEnd:
         if get_origin(plain(hints[key])) is Mapping:
             arguments[key] = dict(arguments[key])
     operation.of(arguments)  # A mistake is told before dbt starts.
-    # dbt reads YAML, which has no pairs of surrogates.
-    more = ("--args", json.dumps(arguments, ensure_ascii=False)) if arguments else ()
+    more = ("--args", as_yaml(arguments)) if arguments else ()
     end = call_of(parsed).run("run-operation", operation.name, *more)
     return CommandEnd(end.outcome, end.result, end.message)

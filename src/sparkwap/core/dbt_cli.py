@@ -121,8 +121,7 @@ class DbtCall:
 
     def arguments(self, *command: str) -> list[str]:
         """Return the arguments after `dbt` on the command line."""
-        variables = json.dumps(dict(self.variables), default=str)
-        given = ["--vars", variables] if self.variables else []
+        given = ["--vars", as_yaml(self.variables)] if self.variables else []
         return [*command, *self._common(), *given]
 
     def _common(self) -> list[str]:
@@ -240,6 +239,12 @@ def _run_interruptible(command: Sequence[str], environment: Mapping[str, str]) -
                 child.wait(_PATIENCE_SECONDS)
             child.kill()
             raise
+
+
+def as_yaml(values: Mapping[str, Any]) -> str:
+    """Return a mapping as dbt reads it from ``--vars`` and ``--args``."""
+    # YAML has no pairs of surrogates, as JSON in ASCII has.
+    return json.dumps(dict(values), default=str, ensure_ascii=False)
 
 
 def parse_call(arguments: Sequence[str]) -> DbtCall:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from sparkwap.core.dbt_cli import DBT
+from sparkwap.core.dbt_cli import DBT, as_yaml
 from sparkwap.core.errors import SparkwapError
 from sparkwap.diff.render import LIMIT
 
@@ -52,7 +51,7 @@ def comment(
             "limit": limit,
         }
         command = [*DBT, "--no-use-colors", "run-operation", "wap_diff"]
-        command += ["--args", json.dumps(arguments, ensure_ascii=False), *dbt_arguments]
+        command += ["--args", as_yaml(arguments), *dbt_arguments]
         ended = subprocess.run(
             [*command, "--project-dir", str(project_dir)],
             capture_output=True,

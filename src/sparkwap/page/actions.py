@@ -6,7 +6,6 @@ shows its output.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkwap.core import next_command
-from sparkwap.core.dbt_cli import DBT, DbtCall
+from sparkwap.core.dbt_cli import DBT, DbtCall, as_yaml
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import redact
 from sparkwap.page.access import without_secrets
@@ -70,7 +69,7 @@ def perform(
             f"The audit branch {branch} is no longer open: it was published or discarded after "
             "the page was drawn. Nothing was done. Reload the page."
         )
-    given = ("run-operation", operation, "--args", json.dumps(dict(arguments), ensure_ascii=False))
+    given = ("run-operation", operation, "--args", as_yaml(arguments))
     ended = run(
         [*DBT, "--no-use-colors", *call.arguments(*given)],
         stdin=subprocess.DEVNULL,

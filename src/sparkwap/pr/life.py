@@ -6,7 +6,6 @@ ledger is read without dbt and Spark.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.core import next_command
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.command_end import Outcome as CommandOutcome
-from sparkwap.core.dbt_cli import DbtCall, DbtEnd
+from sparkwap.core.dbt_cli import DbtCall, DbtEnd, as_yaml
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.settings import of_one_call
 from sparkwap.ledger.code import digests
@@ -266,7 +265,7 @@ class PullRequest:
         return self._operation("wap_discard", **({"force": True} if force else {}))
 
     def _operation(self, name: str, **arguments: Any) -> DbtEnd:
-        given = json.dumps({"branch": self.branch, **arguments})
+        given = as_yaml({"branch": self.branch, **arguments})
         return self._dbt("run-operation", name, "--args", given)
 
     def _dbt(self, *command: str, **environment: str) -> DbtEnd:
