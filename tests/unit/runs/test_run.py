@@ -632,6 +632,14 @@ def test_operations_publish_roll_back_and_discard(lake: Lake) -> None:
     assert "No audit branch is open" in operations(lake).call("wap_status", {})[0]
 
 
+def test_a_branch_that_no_run_has_opened_is_not_discarded(lake: Lake) -> None:
+    table = lake.catalog.load_table(ORDERS)
+    table.append(rows(7), branch="wap_mine")
+    with pytest.raises(SparkwapError, match=r"alter table shop\.orders drop branch wap_mine"):
+        operations(lake).call("wap_discard", {"branch": "wap_mine"})
+    assert "wap_mine" in lake.catalog.load_table(ORDERS).metadata.refs
+
+
 def test_a_statement_of_a_run_that_died_is_not_published(lake: Lake) -> None:
     dead, again = a_run(lake, FIRST), a_run(lake, SECOND)
     build(dead, 2)

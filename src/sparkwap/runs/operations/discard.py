@@ -36,10 +36,19 @@ class Discard(Operation):
                     "The run then publishes nothing."
                 )
         gone = lake.branches.discard(one.branch, gate.run_id)
+        left = sorted({table.identifier for table in one.tables} - set(gone.tables))
+        ways = [f"alter table {'.'.join(name)} drop branch {one.branch}" for name in left]
+        if not (gone.tables or gone.schemas):
+            raise SparkwapError(
+                f"Nothing was discarded: no run has opened the branch {one.branch}, only its name "
+                f"is that of an audit branch. To drop it: {'; '.join(ways)}"
+            )
         count = len(gone.tables) + len(gone.side)
         yield (
             f"Discarded {gone.branch} with {count} table{'s' if count != 1 else ''} on it; readers "
             "of main see no change."
         )
+        for way in ways:
+            yield f"Not dropped: a branch that no run has opened. To drop it: {way}"
         for schema in gone.kept:
             yield f"Not dropped: the schema {schema}, which only has the name of a side schema."
