@@ -74,7 +74,7 @@ def _elements(content: bytes) -> list[tuple[int, bytes]]:
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate for ``localhost``, signed by itself.
+    """A certificate for ``localhost`` and its address, signed by itself.
 
     Attributes:
         pem: the certificate, which a client trusts.
@@ -89,16 +89,16 @@ class Certificate:
     password: str = "changeit"
 
 
-def certificate(folder: Path) -> Certificate:
-    """Make a certificate."""
+def certificate(folder: Path, name: str = "localhost") -> Certificate:
+    """Make a certificate of this common name."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     names = [x509.DNSName("localhost"), x509.IPAddress(IPv4Address(LOOPBACK))]
     now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
+        .subject_name(subject)
+        .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))

@@ -20,8 +20,22 @@ from types import TracebackType
 from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicMetadata
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    TopicMetadata,
+    UserScramCredentialUpsertion,
+)
 
+from helpers.directory import certificate
 from helpers.maven import from_spark, java_or_skip, pinned_jars
 
 LOCK = Path(__file__).parents[1] / "requirements-kafka.lock"
@@ -80,6 +94,31 @@ transaction.state.log.replication.factor=1
 """
 
 
+# One listener with users and passwords, one for clients with a certificate. Who is no user comes by
+# the listener without TLS and may do everything; the users need rights.
+SECURE = """\
+listeners=BROKER://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller},\
+USERS://127.0.0.1:{users},CLIENTS://127.0.0.1:{clients}
+advertised.listeners=BROKER://127.0.0.1:{broker},\
+USERS://127.0.0.1:{users},CLIENTS://127.0.0.1:{clients}
+listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,USERS:SASL_SSL,CLIENTS:SSL
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+ssl.keystore.type=PEM
+ssl.keystore.location={identity}
+ssl.truststore.type=PEM
+ssl.truststore.location={trusted}
+listener.name.clients.ssl.client.auth=required
+listener.name.users.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.users.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+listener.name.users.scram-sha-256.sasl.jaas.config=\
+org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.users.scram-sha-512.sasl.jaas.config=\
+org.apache.kafka.common.security.scram.ScramLoginModule required;
+"""
+
+
 class Broker:
     """A broker whose data outlives its process; as a context manager it is running.
 
@@ -118,9 +157,7 @@ class Broker:
         settings, data = self.folder / "server.properties", self.folder / "data"
         if not (data / "meta.properties").exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            settings.write_text(
-                SETTINGS.format(broker=self._port, controller=self._controller, data=data)
-            )
+            settings.write_text(self._settings(data))
             self._format(settings)
         with (self.folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -236,6 +273,9 @@ class Broker:
             for place, found in self.admin.list_offsets(wanted).items()
         }
 
+    def _settings(self, data: Path) -> str:
+        return SETTINGS.format(broker=self._port, controller=self._controller, data=data)
+
     def _metadata(self, topic: str) -> TopicMetadata:
         found: TopicMetadata = self.admin.list_topics(topic, timeout=CALL_SECONDS).topics[topic]
         return found
@@ -303,6 +343,67 @@ class Broker:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+class SecureBroker(Broker):
+    """A broker with users, certificates and rights, besides the listener of `bootstrap`.
+
+    Attributes:
+        users: the address for `USER` with `PASSWORD`.
+        clients: the address for those who have the certificate `client`.
+        authority: what clients have to trust.
+        client: a certificate that the broker trusts.
+    """
+
+    USER, PASSWORD = "etl", 'se"cret\\ ${HOME}'
+    CLIENT = "User:CN=loader"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._users, self._clients = _free_ports()
+        self.users, self.clients = f"127.0.0.1:{self._users}", f"127.0.0.1:{self._clients}"
+        identity = certificate(folder / "server")
+        self.authority = identity.pem
+        self.client = certificate(folder / "client", "loader")
+        # Kafka reads the key and the certificates from one file.
+        self._identity = folder / "identity.pem"
+        self._identity.write_bytes(identity.key.read_bytes() + identity.pem.read_bytes())
+
+    def start(self) -> None:
+        """Start the process; the user can log in by SCRAM, too."""
+        super().start()
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            # The broker takes one for a user at a time.
+            made = UserScramCredentialUpsertion(
+                self.USER, ScramCredentialInfo(mechanism, 4096), self.PASSWORD.encode()
+            )
+            for future in self.admin.alter_user_scram_credentials([made]).values():
+                future.result(CALL_SECONDS)
+
+    def allow(self, principal: str, topic: str, *operations: AclOperation) -> None:
+        """Give a user rights on a topic."""
+        rights = [
+            AclBinding(
+                ResourceType.TOPIC, topic, ResourcePatternType.LITERAL,
+                principal, "*", operation, AclPermissionType.ALLOW,
+            )
+            for operation in operations
+        ]  # fmt: skip
+        for future in self.admin.create_acls(rights).values():
+            future.result(CALL_SECONDS)
+
+    def _settings(self, data: Path) -> str:
+        # A property that is given twice has its last value.
+        return super()._settings(data) + SECURE.format(
+            broker=self._port,
+            controller=self._controller,
+            users=self._users,
+            clients=self._clients,
+            identity=self._identity,
+            trusted=self.client.pem,
+            user=self.USER,
+            password=self.PASSWORD.replace("\\", "\\" * 4).replace('"', '\\\\"'),
+        )
 
 
 def _send(

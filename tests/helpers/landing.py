@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ class LandingProject:
     Attributes:
         bare: the names of those that have no quarantine model.
         broker: the address of the broker of their topics.
+        kafka: more settings of the connection to it.
     """
 
     project: Project
@@ -43,6 +44,7 @@ class LandingProject:
     entries: dict[str, dict[str, Any]]
     bare: frozenset[str] = frozenset()
     broker: str = ""
+    kafka: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def landing(self) -> Path:
@@ -78,7 +80,7 @@ class LandingProject:
             }
             meta = {"landing": entry, "drop": drop}
             if "topic" in entry:
-                meta["kafka"] = {"bootstrap.servers": self.broker}
+                meta["kafka"] = {"bootstrap.servers": self.broker, **self.kafka}
             yield {
                 "name": f"raw_{name}",
                 "config": {**layout, "meta": meta},

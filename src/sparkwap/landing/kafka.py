@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenacity
 
@@ -16,16 +16,20 @@ from sparkwap.core.redaction import redact, remember
 from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.topic import TopicState
 
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
 TIMEOUT_SECONDS = 15.0
 _PAUSE_SECONDS = 0.5
 _SECRETS = ("sasl.password",)
-_SETTINGS = (
-    "bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.username", *_SECRETS,
-    "ssl.ca.location",
-)  # fmt: skip
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _OF_SASL = ("sasl.mechanism", "sasl.username", "sasl.password")
+_AUTHORITY, _CERTIFICATE, _KEY = "ssl.ca.location", "ssl.certificate.location", "ssl.key.location"
+_OF_TLS = (_AUTHORITY, _CERTIFICATE, _KEY)
+_SETTINGS = ("bootstrap.servers", "security.protocol", *_OF_SASL, *_OF_TLS)
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+_AFTER = re.compile(r" \(after \d+ms in state \w+\)")
+_PKCS8 = "-----BEGIN PRIVATE KEY-----"
 _LOGIN = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -65,25 +69,51 @@ def connection(model: str, meta: Mapping[str, Any]) -> dict[str, str]:
     unset = sorted({variable for value in given.values()
                     for variable in _VARIABLE.findall(str(value))} - os.environ.keys())  # fmt: skip
     faults += [f"the environment has no variable {variable}" for variable in unset]
-    protocol = given.get("security.protocol", "PLAINTEXT")
-    if protocol not in _PROTOCOLS:
-        faults.append(f"security.protocol '{protocol}' is not one of {any_of(_PROTOCOLS)}")
-    elif protocol.startswith("SASL"):
-        faults += [f"'{name}' is missing" for name in _OF_SASL if not given.get(name)]
-    authority = given.get("ssl.ca.location")
-    if authority and not Path(str(authority)).is_file():
-        faults.append(f"ssl.ca.location '{authority}' is not a file")
-    mechanism = given.get("sasl.mechanism")
-    if mechanism is not None and mechanism not in _LOGIN:
-        faults.append(f"sasl.mechanism '{mechanism}' is not one of {any_of(_LOGIN)}")
+    found = {
+        name: _VARIABLE.sub(lambda m: os.environ.get(m[1], m[0]), str(value))
+        for name, value in given.items()
+        if value not in (None, "")
+    }
+    faults += _faults(found)
     if faults:
         raise ConfigError(
             f"The settings `kafka` of the model {model} are illegal: {'; '.join(faults)}. Nothing "
             "was read, and nothing was built. Correct them in dbt_project.yml, or set the variable."
         )
-    found = {name: _VARIABLE.sub(lambda m: os.environ[m[1]], str(value))
-             for name, value in given.items()}  # fmt: skip
     remember({name: found[name] for name in _SECRETS if name in found})
+    return found
+
+
+def _faults(given: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with the settings, of which Kafka ignores what its protocol lacks."""
+    protocol = given.get("security.protocol", "PLAINTEXT")
+    if protocol not in _PROTOCOLS:
+        return [f"security.protocol '{protocol}' is not one of {any_of(_PROTOCOLS)}"]
+    found = []
+    if protocol.startswith("SASL"):
+        found += [f"'{name}' is missing" for name in _OF_SASL if name not in given]
+    for names, legal in (
+        (_OF_SASL, ("SASL_PLAINTEXT", "SASL_SSL")),
+        (_OF_TLS, ("SSL", "SASL_SSL")),
+    ):
+        if protocol not in legal:
+            found += [f"'{name}' needs a security.protocol of {any_of(legal)}, not {protocol}"
+                      for name in names if name in given]  # fmt: skip
+    found += [
+        f"{name} '{given[name]}' is not a file"
+        for name in _OF_TLS
+        if name in given and not Path(given[name]).is_file()
+    ]
+    if (_CERTIFICATE in given) != (_KEY in given):
+        found.append(f"'{_CERTIFICATE}' and '{_KEY}' belong together")
+    elif _KEY in given and not found and _PKCS8 not in _text(given[_KEY]):
+        found.append(
+            f"{_KEY} '{given[_KEY]}' is not a key in the form PKCS #8 without a password, the only "
+            "one that Spark's client of Kafka reads (`openssl pkcs8 -topk8 -nocrypt` writes it)"
+        )
+    mechanism = given.get("sasl.mechanism")
+    if mechanism is not None and mechanism not in _LOGIN:
+        found.append(f"sasl.mechanism '{mechanism}' is not one of {any_of(_LOGIN)}")
     return found
 
 
@@ -103,10 +133,15 @@ def spark_options(settings: Mapping[str, str]) -> dict[str, str]:
         options["kafka.sasl.jaas.config"] = (
             f"{module} required username={_quoted(user)} password={_quoted(password)};"
         )
-    if "ssl.ca.location" in settings:
+    # The texts and not the paths: the server may be another machine.
+    texts = {name: _text(settings[name]) for name in _OF_TLS if name in settings}
+    if _AUTHORITY in texts:
         options["kafka.ssl.truststore.type"] = "PEM"
-        # The text and not the path: the server may be another machine.
-        options["kafka.ssl.truststore.certificates"] = Path(settings["ssl.ca.location"]).read_text()
+        options["kafka.ssl.truststore.certificates"] = texts[_AUTHORITY]
+    if _KEY in texts:
+        options["kafka.ssl.keystore.type"] = "PEM"
+        options["kafka.ssl.keystore.certificate.chain"] = texts[_CERTIFICATE]
+        options["kafka.ssl.keystore.key"] = texts[_KEY]
     return {**options, "kafka.isolation.level": "read_committed", "failOnDataLoss": "true"}
 
 
@@ -137,8 +172,8 @@ def state(settings: Mapping[str, str], topic: str) -> TopicState:
             "Kafka topics need a client that is not installed. Nothing was read. Install it: "
             "pip install 'dbt-sparkwap[kafka]'"
         ) from None
-    problems: list[str] = []
-    own = {"log_level": 0, "error_cb": lambda error: problems.append(str(error))}
+    problems: list[KafkaError] = []
+    own = {"log_level": 0, "error_cb": problems.append}
     try:
         client = AdminClient({**settings, **own})
     except KafkaException as error:
@@ -173,6 +208,7 @@ def state(settings: Mapping[str, str], topic: str) -> TopicState:
             reraise=True,
         )(look)
     except KafkaException as error:
+        client.poll(0)  # This calls `error_cb`.
         raise _unanswered(settings, topic, error, problems) from error
     return looked
 
@@ -202,7 +238,7 @@ def _text_of_id(identity: Any) -> str:
 
 
 def _unanswered(
-    settings: Mapping[str, str], topic: str, error: Exception, problems: list[str]
+    settings: Mapping[str, str], topic: str, error: Exception, problems: Sequence[KafkaError]
 ) -> LandingError:
     """Return the error for a topic whose state is unknown."""
     from confluent_kafka import KafkaError
@@ -214,11 +250,22 @@ def _unanswered(
             f"The broker {broker} has no topic '{topic}'. {rest} Create the topic, or correct "
             "`topic` in the landing entry, then: dbt retry"
         )
-    said = redact("; ".join(dict.fromkeys([cause.str(), *problems])))
+    if cause.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return LandingError(
+            f"The broker {broker} gives its user no rights on the topic '{topic}'. {rest} Grant "
+            "the user DESCRIBE and READ on the topic, then: dbt retry"
+        )
+    # The cause of a time-out comes from the connections, again with each try.
+    tried = [one.str() for one in problems if one.code() != KafkaError._ALL_BROKERS_DOWN]
+    said = redact(_AFTER.sub("", tried[0] if tried else cause.str()))
     return LandingError(
         f"The broker {broker} did not say what the topic '{topic}' has ({said}). {rest} Start the "
         "broker, or correct `kafka` in the meta of the raw models, then: dbt retry"
     )
+
+
+def _text(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8", errors="replace")
 
 
 def _quoted(value: str) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.personal import MESSAGE_HEADERS, MESSAGE_KEY
 from sparkwap.landing.contents import Contents
+from sparkwap.landing.errors import LandingError
 from sparkwap.landing.row_sql import TOMBSTONE, text
 from sparkwap.landing.topic import OFFSET, Range
 
@@ -25,6 +27,8 @@ TIMESTAMP = "kafka.timestamp"
 """The name of the time of a message in a landing entry, in milliseconds."""
 FIELDS = {OFFSET: "cast(_line as string)", TIMESTAMP: "cast(unix_millis(_message_time) as string)"}
 """SQL of their texts."""
+_REFUSED = re.compile(r"\borg\.apache\.kafka\.[\w.]*\.(\w+(?:Exception|Error))\)?:? ([^\n]*)")
+"""An error of Kafka's client in one of Spark's."""
 
 
 def messages(
@@ -71,7 +75,7 @@ def look(keys: DataFrame) -> tuple[dict[str, Contents], dict[str, int]]:
     Args:
         keys: ``_path``, ``_text`` and ``_keys``, the columns of each message.
     """
-    from pyspark.errors import AnalysisException
+    from pyspark.errors import AnalysisException, PySparkException
     from pyspark.sql.functions import expr
 
     grouped = keys.groupBy("_path").agg(
@@ -81,8 +85,16 @@ def look(keys: DataFrame) -> tuple[dict[str, Contents], dict[str, int]]:
     )
     try:
         rows = grouped.collect()
-    except AnalysisException as error:
-        if "data source: kafka" not in str(error):
+    except PySparkException as error:
+        refused = _REFUSED.search(str(error))
+        if refused is not None:
+            raise LandingError(
+                f"The Spark server could not read the topic ({': '.join(refused.groups())}). "
+                "Nothing was read; main is as it was, and the messages stay in Kafka. dbt's "
+                "machine has reached the broker, so check that the server reaches it too, and that "
+                "the user has the right READ on the topic, then: dbt retry"
+            ) from error
+        if not isinstance(error, AnalysisException) or "data source: kafka" not in str(error):
             raise
         raise ConfigError(
             "The Spark server cannot read Kafka: it has no data source of this name. Nothing was "

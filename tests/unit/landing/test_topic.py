@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparkwap.core import errors as core_errors
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing import Entry, LandingError, drift, kafka, parse_entry
 from sparkwap.landing.topic import Known, Range, TopicState, known_of, read_name, unread_ranges
@@ -232,19 +234,65 @@ def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
         (None, "no broker is set"),
         ({"security.protocol": "SSL"}, "no broker is set"),
         ({"bootstrap.servers": "b:1", "ssl.truststore.location": "x"}, "unknown setting"),
-        ({"bootstrap.servers": "b:1", "sasl.password": "open"}, "is stored by dbt"),
+        ({"bootstrap.servers": "b:1", "sasl.password": "hunter2"}, "is stored by dbt"),
         ({"bootstrap.servers": "b:1", "security.protocol": "SASL-SSL"}, "is not one of"),
         ({"bootstrap.servers": "b:1", "security.protocol": "SASL_SSL"}, "'sasl.username' is miss"),
         ({"bootstrap.servers": "b:1", "ssl.ca.location": "/no/such"}, "is not a file"),
         ({"bootstrap.servers": "b:1", "sasl.username": None}, "'sasl.username' has no value"),
         ({"bootstrap.servers": "${NO_SUCH_BROKER}"}, "no variable NO_SUCH_BROKER"),
         ({"bootstrap.servers": "b:1", "sasl.mechanism": "GSSAPI"}, "is not one of 'PLAIN'"),
+        # Without TLS, Kafka's clients would ignore the settings of TLS and send all in the open.
+        ({"bootstrap.servers": "b:1", "ssl.ca.location": __file__}, "needs a security.protocol of"),
+        (
+            {"bootstrap.servers": "b:1", "security.protocol": "SSL", "sasl.username": "etl"},
+            "'sasl.username' needs a security.protocol of 'SASL_PLAINTEXT', 'SASL_SSL', not SSL",
+        ),
+        (
+            {
+                "bootstrap.servers": "b:1",
+                "security.protocol": "SSL",
+                "ssl.certificate.location": __file__,
+            },
+            "belong together",
+        ),
+        (
+            {
+                "bootstrap.servers": "b:1",
+                "security.protocol": "SSL",
+                "ssl.certificate.location": __file__,
+                "ssl.key.location": core_errors.__file__,
+            },
+            "openssl pkcs8 -topk8 -nocrypt",
+        ),
     ],
 )
 def test_a_faulty_connection_is_refused(given: Any, told: str) -> None:
     with pytest.raises(ConfigError, match=told) as error:
         kafka.connection("raw_orders", {"kafka": given})
-    assert "open" not in str(error.value).replace("dbt_project", "")
+    assert "hunter2" not in str(error.value)
+
+
+def test_spark_gets_the_texts_of_keys_and_certificates(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    files = {}
+    for name, text in (
+        ("ca", "authority"),
+        ("certificate", "own"),
+        ("key", "-----BEGIN PRIVATE KEY-----"),
+    ):
+        (tmp_path / name).write_text(text)
+        monkeypatch.setenv(f"FILE_{name}", str(tmp_path / name))
+        files[f"ssl.{name}.location"] = f"${{FILE_{name}}}"
+    given = {"bootstrap.servers": "b:1", "security.protocol": "SSL", **files}
+    options = kafka.spark_options(kafka.connection("m", {"kafka": given}))
+    assert {name: text for name, text in options.items() if ".ssl." in name} == {
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.certificates": "authority",
+        "kafka.ssl.keystore.type": "PEM",
+        "kafka.ssl.keystore.certificate.chain": "own",
+        "kafka.ssl.keystore.key": "-----BEGIN PRIVATE KEY-----",
+    }
 
 
 class Future:
@@ -262,6 +310,9 @@ class Admin:
 
     def __init__(self, ids: list[Uuid], errors: list[int]) -> None:
         self.ids, self.errors = iter(ids), iter(errors)
+
+    def poll(self, seconds: float) -> int:
+        return 0
 
     def describe_topics(self, *_: Any, **__: Any) -> dict[str, Future]:
         found = SimpleNamespace(topic_id=next(self.ids), partitions=[SimpleNamespace(id=0)])
