@@ -94,3 +94,14 @@ def test_a_rejected_run_names_its_tests_and_the_next_commands(
     assert shop.new() == set()
     swept = command(shop, capsys, "sweep", "--dry-run")
     assert swept["result"]["found"]["done"] is False
+
+
+def test_a_failed_test_of_no_table_is_named(shop: Any) -> None:
+    shop.project.write({"tests/ones_are_wrong.sql": "select 1 as one"})
+    done = shop.dbt("build").failed()
+    # It reads no table, so none waits for it.
+    assert "orders" in shop.new()
+    document = done.document
+    assert document["outcome"] == "rejected"
+    assert document["message"] == "Failed, and of no table of the run: ones_are_wrong."
+    assert {one["outcome"] for one in document["result"]["tables"]} == {"published"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from dbt_common.exceptions import DbtRuntimeError
@@ -275,7 +275,7 @@ class CommandRun:
         end: RunEnd | None,
         message: str | None = None,
         *,
-        dbt_failed: bool = False,
+        failed: Sequence[str] = (),
     ) -> None:
         """Write the results of the run for machines.
 
@@ -283,15 +283,16 @@ class CommandRun:
             run: The run.
             end: Its end; None while it has none.
             message: The error, if the gate has not closed the run.
-            dbt_failed: Whether a node or a test has failed, also one without a table.
+            failed: The names of all nodes and tests that have failed.
 
         Raises:
             DbtRuntimeError: The file cannot be written.
         """
         result = results.run_results(run.invocation, end)
         outcome = "failed" if end is None else result.outcome
-        if dbt_failed and end is not None:
-            outcome = "rejected"  # of a node without a table, such as a test of a source
+        if failed and outcome != "rejected" and end is not None:
+            outcome = "rejected"  # by a test without a table of the run, such as one of a source
+            message = message or f"Failed, and of no table of the run: {', '.join(failed)}."
         found = CommandEnd(outcome, result, message)
         path = command_end.results_file(self.command.target_path)
         try:

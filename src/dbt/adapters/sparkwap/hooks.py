@@ -136,7 +136,7 @@ class RunHooks:
         about = {"run_id": run.run_id, "branch": run.branch}
         checkpoint(checkpoints.RECORDING, **about)
         self._runs.record(run, closing.left)
-        unwritten = self._write_results(run, closing, run_results.dbt_failed(results))
+        unwritten = self._write_results(run, closing, run_results.failed(results))
         checkpoint(checkpoints.RECORDED, **about)
         skipped = run_results.mark_rejected(results, closing.rejected(), manifest.tests())
         checkpoint(checkpoints.MARKED, **about)
@@ -162,10 +162,10 @@ class RunHooks:
         lines += [*self._maintained(run, closing), *self._swept(run)]
         return {"lines": lines, "failed": closing.failed and self._fail(results)}
 
-    def _write_results(self, run: Run, closing: RunEnd, dbt_failed: bool) -> str | None:
+    def _write_results(self, run: Run, closing: RunEnd, failed: Sequence[str]) -> str | None:
         """Write the results; return the problem, because the run has ended already."""
         try:
-            self._runs.write_results(run, closing, dbt_failed=dbt_failed)
+            self._runs.write_results(run, closing, failed=failed)
         except DbtRuntimeError as error:
             return f"{error} A program that waits for it takes this run for failed."
         return None
@@ -255,7 +255,7 @@ class RunHooks:
         of the hook is an ordinary error with exit code 1, so the hook sends a statement, which
         the guard refuses.
         """
-        if run_results.dbt_failed(results):
+        if run_results.failed(results):
             return False
         self._runs.refusal = _REFUSAL
         return True

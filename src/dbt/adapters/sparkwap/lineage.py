@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dbt.version import __version__ as dbt_version
 
 from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES, materialized
-from dbt.adapters.sparkwap.run_results import dbt_failed
+from dbt.adapters.sparkwap.run_results import failed
 from sparkwap.gate.results import RunResults, run_results
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _events(command: DbtCommand, run: RunResults, results: Sequence[Any]) -> lis
         datasets=naming.dataset_namespace(catalog),
         dbt_version=dbt_version,
         parent=naming.parent(os.environ),
-        failed=dbt_failed(results),
+        failed=bool(failed(results)),
     )
     return events.events(run, about, _facts(command, run, results))
 

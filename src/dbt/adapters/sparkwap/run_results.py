@@ -152,11 +152,10 @@ def audited_again(count: int) -> str | None:
     )
 
 
-def dbt_failed(results: Iterable[Any]) -> bool:
-    """Return whether dbt itself ends with a failure, and so with a nonzero exit code."""
-    return any(
-        str(r.status) in ("error", "fail", "runtime error", "partial success") for r in results
-    )
+def failed(results: Iterable[Any]) -> list[str]:
+    """Return the names of nodes and tests for which dbt itself ends with a nonzero exit code."""
+    statuses = ("error", "fail", "runtime error", "partial success")
+    return [str(r.node.name) for r in results if str(r.status) in statuses]
 
 
 def one_line(message: str | None) -> str | None:
