@@ -189,29 +189,33 @@ def tell(lake: Lake, session: Session, kind: str, name: str, written: float, pai
     print(f"| {' | '.join(cells)} |", flush=True)
 
 
-MOVED: dict[str, Callable[[int, int], str]] = {
-    "appends": append,
-    "merges into the newest partition": upsert_newest,
-    "merges all over": upsert_all_over,
+VECTORS = {"format-version": "3", **MERGE_ON_READ}
+MOVED: dict[str, tuple[Callable[[int, int], str], dict[str, str]]] = {
+    "appends": (append, {}),
+    "merges into the newest partition": (upsert_newest, {}),
+    "merges all over": (upsert_all_over, {}),
+    "merges all over by deletion vectors": (upsert_all_over, VECTORS),
 }
 
 
 def publish_over_compactions(lake: Lake, session: Session, given: argparse.Namespace) -> None:
     """Publish candidates after a compaction of `main`, and print how many need no rebuild.
 
-    Each table is partitioned by blocks of ids, and rewritten by copy-on-write. Before each run, its
-    first partition gets two small files; the compaction rewrites each partition that has two files
-    or more.
+    Each table is partitioned by blocks of ids, and rewritten by copy-on-write but for the last.
+    Before each run, its first partition gets two small files; the compaction rewrites each
+    partition that has two files or more.
     """
     session.sql("create namespace lake.moved")
     print("\n| candidates | published without a rebuild | seconds: median (greatest) |")
     print("|---|---|---|")
-    for kind, statement in MOVED.items():
+    for kind, (statement, more) in MOVED.items():
         name = kind.replace(" ", "_")
+        properties = {"write.wap.enabled": "true", **more}
+        listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
         session.sql(
             f"create table moved.{name} (id bigint, name string, amount double, version int) using "
             f"iceberg partitioned by (truncate({2 * given.rows}, id)) "
-            "tblproperties ('write.wap.enabled'='true')"
+            f"tblproperties ({listed})"
         )
         for n in range(4):
             session.sql(append(n, given.rows).format(t=f"moved.{name}"))

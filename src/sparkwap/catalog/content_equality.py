@@ -28,8 +28,8 @@ def same_rows(document: md.Document, old: int | None, new: int | None) -> bool:
     Such a snapshot is either marked by sparkwap's maintenance, which has compared the rows
     (`SAME_ROWS_AS`), or has the operation ``replace`` (its writer says that it only rewrote files),
     and its counts agree: equal numbers of records were added and deleted, and the total is as
-    before. A compaction of others that also applies merge-on-read deletes drops records, so it
-    proves nothing.
+    before. Records that dropped deletion vectors had deleted may be missing. A compaction of others
+    that applies delete files of other kinds drops a number of records that is not known.
 
     Args:
         document: The table's metadata, with both snapshots.
@@ -161,20 +161,32 @@ def between(document: md.Document, old: int | None, new: int | None) -> list[Map
 
 def _only_rewrote(snapshot: md.Document, before: md.Document) -> bool:
     summary, earlier = snapshot.get("summary") or {}, before.get("summary") or {}
-    total = _count(summary, "total-records")
+    total, former = _count(summary, "total-records"), _count(earlier, "total-records")
+    applied = _applied(summary)
     return (
         summary.get("operation") == "replace"
-        and total != _NO_PROOF
-        and total == _count(earlier, "total-records")
-        and _count(summary, "added-records", 0) == _count(summary, "deleted-records", 0)
-        # If the compaction drops a delete file, deleted records may appear again.
-        and _same_deletes(summary, earlier)
+        and _NO_PROOF not in (total, former)
+        and total + applied == former
+        and _count(summary, "added-records", 0) + applied == _count(summary, "deleted-records", 0)
+        # If the compaction drops other deletes, deleted records may appear again.
+        and _deletes(summary, "position") + applied == _deletes(earlier, "position")
+        and _deletes(summary, "equality") == _deletes(earlier, "equality")
     )
 
 
-def _same_deletes(summary: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
-    kinds = ("total-position-deletes", "total-equality-deletes")
-    return all(_count(summary, kind, 0) == _count(earlier, kind, 0) for kind in kinds)
+def _applied(summary: Mapping[str, Any]) -> int:
+    """Return how many deletes a rewrite has applied and dropped, so that it wrote fewer records.
+
+    Only deletion vectors count: each deletes exactly its number of records of one data file. The
+    same record may be in several delete files.
+    """
+    vectors = _count(summary, "removed-dvs", 0)
+    alone = vectors > 0 and vectors == _count(summary, "removed-delete-files", 0)
+    return _count(summary, "removed-position-deletes", 0) if alone else 0
+
+
+def _deletes(summary: Mapping[str, Any], kind: str) -> int:
+    return _count(summary, f"total-{kind}-deletes", 0)
 
 
 def is_whole(snapshot: md.Document) -> bool:

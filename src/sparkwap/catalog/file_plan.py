@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+FileKey = tuple[str, int | None]
+"""The location of a file, and the offset of a deletion vector in it; None for a whole file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,11 @@ class DeleteFile:
     equality: bool = False
     sequence: int = 0
     rows: int = 0
+
+    @property
+    def key(self) -> FileKey:
+        """What tells it from all other files and deletion vectors."""
+        return self.path, self.offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +112,22 @@ class FileChange:
     Attributes:
         removed: Paths of data files.
         added: Paths of data files.
-        removed_deletes: Paths of delete files, which the change has replaced.
-        added_deletes: Paths of delete files.
+        removed_deletes: Delete files and deletion vectors, which the change has replaced.
+        added_deletes: Delete files and deletion vectors.
     """
 
     removed: frozenset[str]
     added: frozenset[str]
-    removed_deletes: frozenset[str] = frozenset()
-    added_deletes: frozenset[str] = frozenset()
+    removed_deletes: frozenset[FileKey] = frozenset()
+    added_deletes: frozenset[FileKey] = frozenset()
 
     def applied(self, built: StateFiles, main: StateFiles) -> StateFiles:
         """Return the files of ``main`` after the change, which ``built`` has on another base."""
         data = [one for one in main.data if one.path not in self.removed]
-        deletes = [one for one in main.deletes if one.path not in self.removed_deletes]
+        deletes = [one for one in main.deletes if one.key not in self.removed_deletes]
         return StateFiles(
             (*data, *(one for one in built.data if one.path in self.added)),
-            (*deletes, *(one for one in built.deletes if one.path in self.added_deletes)),
+            (*deletes, *(one for one in built.deletes if one.key in self.added_deletes)),
         )
 
 
@@ -158,20 +166,74 @@ def transferable(base: StateFiles, built: StateFiles, main: StateFiles) -> FileC
         not _has_one_target(one) or one.target in changed for one in before ^ set(main.deletes)
     ):
         return None
-    gone, gained = (_paths(deletes) for deletes in (before - after, after - before))
+    gone, gained = (_keys(deletes) for deletes in (before - after, after - before))
     return None if gone & gained else FileChange(removed, added, gone, gained)
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """New deletions of rows in one data file by a deletion vector.
+
+    Attributes:
+        before: The vector of the file so far; None if it had none.
+        after: The vector that has replaced it.
+    """
+
+    before: DeleteFile | None
+    after: DeleteFile
+
+
+def without_compacted(
+    base: StateFiles, built: StateFiles, main: StateFiles
+) -> tuple[FileChange, Mapping[str, Deletion]] | None:
+    """Split a change into deletions of rows in compacted files, and the `transferable` rest.
+
+    Args:
+        base: The files of the state that the change was built on.
+        built: The files after the change.
+        main: The files of another state with the rows of ``base``.
+
+    Returns:
+        The rest, and the deletions by the path of the file of ``base`` that ``main`` has compacted;
+        None if there are none, or if the rest may give other rows on ``main``.
+    """
+    compacted = {one.path for one in base.data} - {one.path for one in main.data}
+    old, new = (
+        [one for one in state.deletes if one.target in compacted] for state in (base, built)
+    )
+    before, after = ({str(one.target): one for one in deletes} for deletes in (old, new))
+    # A data file has at most one vector.
+    if (len(before), len(after)) != (len(old), len(new)) or not before.keys() <= after.keys():
+        return None
+    if any(one.offset is None for one in (*old, *new)):
+        return None
+    deletions = {
+        path: Deletion(before.get(path), one)
+        for path, one in after.items()
+        if before.get(path) != one
+    }
+    former, later = (
+        StateFiles(state.data, tuple(one for one in state.deletes if one.target not in deletions))
+        for state in (base, built)
+    )
+    change = transferable(former, later, main) if deletions else None
+    return None if change is None else (change, deletions)
 
 
 def _lists_each_file_once(state: StateFiles) -> bool:
     return len(_paths(state.data)) == len(state.data) and (
-        len(_paths(state.deletes)) == len(state.deletes)
+        len(_keys(state.deletes)) == len(state.deletes)
     )
 
 
 def _has_one_target(delete: DeleteFile) -> bool:
     """Return whether all rows that a delete file deletes are in one known data file."""
-    return not delete.equality and delete.target is not None and delete.offset is None
+    return not delete.equality and delete.target is not None
 
 
-def _paths(files: Iterable[DataFile | DeleteFile]) -> frozenset[str]:
+def _paths(files: Iterable[DataFile]) -> frozenset[str]:
     return frozenset(file.path for file in files)
+
+
+def _keys(deletes: Iterable[DeleteFile]) -> frozenset[FileKey]:
+    return frozenset(delete.key for delete in deletes)

@@ -18,19 +18,19 @@ ROWS = """
 """
 MERGE = "incremental_strategy='merge', unique_key='id', partition_by='part'"
 ON_READ = "tblproperties={'write.merge.mode': 'merge-on-read'}"
+V3 = "format_version=3"
 TABLES = {
     "added": "incremental_strategy='append'",
     "merged": MERGE,
     "on_read": f"{MERGE}, {ON_READ}",
+    "added_v3": f"incremental_strategy='append', {V3}",
+    "merged_v3": f"{MERGE}, {V3}",
+    "on_read_v3": f"{MERGE}, {ON_READ}, {V3}",
 }
+SUMS = ", ".join(f"(select sum(n) from {{{{ ref('{name}') }}}}) as {name}" for name in TABLES)
 FILES = {
     **{f"models/{name}.sql": ROWS.format(how=how) for name, how in TABLES.items()},
-    "models/last.sql": """
-        {{ config(materialized='table') }}
-        select (select sum(n) from {{ ref('added') }}) as added,
-            (select sum(n) from {{ ref('merged') }}) as merged,
-            (select sum(n) from {{ ref('on_read') }}) as on_read
-    """,
+    "models/last.sql": f"{{{{ config(materialized='table') }}}} select {SUMS}",
     "models/properties.yml": """
         models:
           - {name: merged, columns: [{name: id, data_tests: [unique]}]}
@@ -64,6 +64,16 @@ def rows(reader: Reader, project: Project, table: str) -> list[tuple[int, int]]:
     return sorted(reader.table(project.schema, table).values("id", "n"))  # type: ignore[arg-type]
 
 
+def row_ids(spark: SparkReader, project: Project, table: str) -> dict[tuple[int, int], int]:
+    """The ids of rows on main (format version 3), by ``id`` and ``n``."""
+    found = spark.rows(f"select id, n, _row_id from lake.{project.schema}.{table}")
+    return {(one[0], one[1]): one[2] for one in found}
+
+
+def is_added(table: str) -> bool:
+    return table.startswith("added")
+
+
 def operations(reader: Reader, project: Project, table: str) -> list[str]:
     """The operations of the last two snapshots of main."""
     document = reader.metadata(project.schema, table)
@@ -77,21 +87,21 @@ def test_a_change_beside_compacted_files_is_published_as_it_was_audited(
 ) -> None:
     before = {name: rows(reader, project, name) for name in TABLES}
 
+    ids = {name: row_ids(spark, project, name) for name in TABLES if name.endswith("v3")}
+
     def others() -> None:
-        compact(project, spark, "added")
-        for name in ("merged", "on_read"):
-            compact(project, spark, name, "b")
+        for name in TABLES:
+            compact(project, spark, name, None if is_added(name) else "b")
 
     monkeypatch.setenv("N", "3")
     with when_built(project, "last", others):
         outcome = project.dbt("build", wap_rebuilds=0).succeeded()
-    assert outcome.text.count(MOVED) == 3
-    assert rows(reader, project, "added") == sorted([*before["added"], (3, 3)])
-    for name in ("merged", "on_read"):
-        kept = [one for one in before[name] if one[0] != 3]
+    assert outcome.text.count(MOVED) == len(TABLES)
+    for name in TABLES:
+        kept = [one for one in before[name] if is_added(name) or one[0] != 3]
         assert rows(reader, project, name) == sorted([*kept, (3, 3)])
-        assert operations(reader, project, name) == ["replace", "overwrite"]
-    assert operations(reader, project, "added") == ["replace", "append"]
+        change = "append" if is_added(name) else "overwrite"
+        assert operations(reader, project, name) == ["replace", change]
     assert reader.metadata(project.schema, "on_read")["properties"]["write.merge.mode"] == (
         "merge-on-read"
     )
@@ -99,8 +109,14 @@ def test_a_change_beside_compacted_files_is_published_as_it_was_audited(
     for name in TABLES:
         found = spark.rows(f"select id, n from lake.{project.schema}.{name}")
         assert sorted(map(tuple, found)) == rows(reader, project, name)
-    ((last),) = reader.table(project.schema, "last").values("added", "merged", "on_read")
-    assert tuple(last) == (6, 6, 6)
+    ((last),) = reader.table(project.schema, "last").values(*TABLES)
+    assert set(last) == {6}
+    # Rows keep their ids, and no two have the same.
+    for name, known in ids.items():
+        found = row_ids(spark, project, name)
+        assert len(set(found.values())) == len(found) == len(rows(reader, project, name))
+        unchanged = known if is_added(name) else {one: n for one, n in known.items() if one[0] != 3}
+        assert unchanged.items() <= found.items()
     monkeypatch.setenv("N", "4")
     project.dbt("build").succeeded()
     assert all((4, 4) in rows(reader, project, name) for name in TABLES)
@@ -109,7 +125,8 @@ def test_a_change_beside_compacted_files_is_published_as_it_was_audited(
 def test_a_change_of_compacted_files_is_built_again(
     project: Project, reader: Reader, spark: SparkReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = {name: dict(rows(reader, project, name)) for name in ("merged", "on_read")}
+    changed = [name for name in TABLES if not is_added(name)]
+    before = {name: dict(rows(reader, project, name)) for name in changed}
 
     def others() -> None:
         for name in before:
@@ -123,6 +140,19 @@ def test_a_change_of_compacted_files_is_built_again(
     assert MOVED not in outcome.text
     for name, was in before.items():
         assert dict(rows(reader, project, name)) == {**was, 5: 5}
+
+
+def test_deleted_rows_are_found_in_compacted_files(
+    project: Project, reader: Reader, spark: SparkReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = dict(rows(reader, project, "on_read_v3"))
+    changed = max(before)
+    monkeypatch.setenv("N", str(changed))
+    with when_built(project, "last", lambda: compact(project, spark, "on_read_v3")):
+        outcome = project.dbt("build", "-s", "on_read_v3", "last", wap_rebuilds=0).succeeded()
+    assert outcome.text.count(MOVED) == 1
+    assert dict(rows(reader, project, "on_read_v3")) == {**before, changed: changed}
+    assert operations(reader, project, "on_read_v3") == ["replace", "overwrite"]
 
 
 def test_a_changelog_reader_finds_what_was_published(

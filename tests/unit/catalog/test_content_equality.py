@@ -67,6 +67,39 @@ def test_a_compaction_is_proven_or_not(summary: dict[str, str], proven: bool) ->
     assert same_rows(document, 1, 2)
 
 
+VECTORS = {**APPEND, "total-records": "9", "total-position-deletes": "3", "total-delete-files": "2"}
+APPLIED = {
+    "operation": "replace",
+    "added-records": "4",
+    "deleted-records": "6",
+    "removed-delete-files": "1",
+    "removed-dvs": "1",
+    "removed-position-deletes": "2",
+    "total-records": "7",
+    "total-position-deletes": "1",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "proven"),
+    [
+        ({}, True),
+        ({"added-records": "5"}, False),
+        ({"deleted-records": "5"}, False),
+        ({"total-records": "9"}, False),
+        ({"total-position-deletes": "3"}, False),
+        ({"total-equality-deletes": "1"}, False),
+        # The same record may be in several files of these kinds.
+        ({"removed-dvs": "0"}, False),
+        ({"removed-delete-files": "2"}, False),
+        ({"operation": "overwrite"}, False),
+    ],
+)
+def test_a_compaction_may_apply_deletion_vectors(changed: dict[str, str], proven: bool) -> None:
+    document = table((1, None, VECTORS), (2, 1, {**APPLIED, **changed}))
+    assert same_rows(document, 1, 2) is proven
+
+
 def test_a_summary_without_figures_proves_nothing() -> None:
     document = table((1, None, {"operation": "append"}), (2, 1, {"operation": "replace"}))
     assert not same_rows(document, 1, 2)
