@@ -19,14 +19,14 @@ from typing import Any
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import table_row
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.content_equality import has_grown_from, same_rows
+from sparkwap.catalog.content_equality import between, has_grown_from, same_rows
 from sparkwap.catalog.file_plan import StateFiles, transferable, without_compacted
 from sparkwap.catalog.model import Candidate
-from sparkwap.catalog.snapshot_files import Snapshot, common_manifests
+from sparkwap.catalog.snapshot_files import Snapshot, Unreadable, common_manifests
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.names import base_tag
 from sparkwap.publish.moved_rows import MovedRows
-from sparkwap.publish.picked_snapshot import PickedSnapshot
+from sparkwap.publish.picked_snapshot import ROW_IDS, PickedSnapshot
 
 _VERSIONS = (2, 3)
 """Format versions of tables whose files have sequence numbers."""
@@ -97,10 +97,13 @@ def pick(store: Store, document: md.Document, base: int | None, head: int) -> Pi
     states = [md.snapshot(document, one) if one else None for one in (base, head, main)]
     if base == main or not same_rows(document, base, main):
         return None
-    if int(document["format-version"]) not in _VERSIONS:
+    version = int(document["format-version"])
+    if version not in _VERSIONS:
         return None
     before, built, now = (Snapshot(store, document, one) if one else None for one in states)
     if before is None or built is None or now is None:
+        return None
+    if version >= ROW_IDS and _copies_own_rows(document, base, head):
         return None
     written: list[str] = []
     picked = None
@@ -122,6 +125,13 @@ def _picked(
     now: Snapshot,
     written: list[str],
 ) -> Picked | None:
+    if int(document["format-version"]) >= ROW_IDS and any(
+        one.has_data and one.entry["first_row_id"] is None
+        for state in (before, built, now)
+        for one in state.manifests
+    ):
+        # Branch and `main` have given ids of their own to the same rows, or will.
+        raise Unreadable("Rows had no ids yet in the base: the table had an older format version.")
     common = common_manifests(before, built) & common_manifests(built, now)
     audited, present = built.files(common), now.files(common)
     base = before.files(common)
@@ -139,6 +149,17 @@ def _picked(
     expected = change.applied(audited, present)
     expected = replace(expected, deletes=(*expected.deletes, *writing.vectors))
     return Picked(snapshot, tuple(written)) if _rows(found) == _rows(expected) else None
+
+
+def _copies_own_rows(document: md.Document, base: int | None, head: int) -> bool:
+    """Return whether statements of a candidate may have copied rows of earlier statements of it.
+
+    A copied row keeps the sequence number of its last change, which then would be before that of
+    the compaction: whoever has read `main` after the compaction would take the row for read.
+    """
+    return any(
+        one.get("deleted-data-files", "0") != "0" for one in between(document, base, head)[:-1]
+    )
 
 
 def _rows(state: StateFiles) -> tuple[Counter[Any], Counter[Any]]:

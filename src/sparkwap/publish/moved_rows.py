@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
 MOST_BYTES = 64 * 1024 * 1024
-"""The greatest size of the files to read, because they are read as a whole."""
+"""The greatest size of the files to read together, because each is held in memory."""
+MOST_ROWS = 100_000
+"""The most deleted rows, of which two copies are held in memory."""
+_BATCH_ROWS = 8192
 
 _ROW_ID, _LAST_UPDATED = "2147483540", "2147483539"
 """Field ids of the columns that rewritten rows have besides the table's."""
@@ -53,9 +56,6 @@ class _Rows:
     positions: pa.Array
     values: pa.Table
 
-    def at(self, chosen: pa.Array) -> _Rows:
-        return _Rows(*(one.take(chosen) for one in (self.ids, self.positions, self.values)))
-
 
 class MovedRows:
     """Deletions in one state of a table, and the same rows in another.
@@ -84,27 +84,28 @@ class MovedRows:
                 large, or the later state has deletes of its own in them.
         """
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         old, new = dict(_files(self._before, deletions)), dict(_files(self._now, compacted))
-        sizes = [
-            entry["data_file"]["file_size_in_bytes"] for _, entry in (*old.values(), *new.values())
-        ]
-        if sum(map(int, sizes)) > MOST_BYTES or _has_deletes(self._now, compacted):
-            raise Unreadable("The compacted files are too large, or have deletes.")
+        files = [entry["data_file"] for _, entry in (*old.values(), *new.values())]
+        if sum(int(one["file_size_in_bytes"]) for one in files) > MOST_BYTES:
+            raise Unreadable("The compacted files are too large.")
+        if _has_deletes(self._now, compacted):
+            raise Unreadable("There are deletes of rows in the compacted files.")
+        positions = {path: self._new_positions(one) for path, one in deletions.items()}
+        if sum(map(len, positions.values())) > MOST_ROWS:
+            raise Unreadable("Too many rows are deleted.")
         deleted = []
-        for path, deletion in deletions.items():
-            positions = pa.array(self._new_positions(deletion), pa.int64())
-            deleted.append(self._rows(old[path][1]["data_file"]).at(positions))
+        for path, chosen in positions.items():
+            at = pa.array(chosen, pa.int64())
+            deleted.append(self._rows(old[path][1]["data_file"], at, by_id=False))
         wanted = pa.concat_arrays([one.ids for one in deleted])
         found: list[FoundRows] = []
         moved: list[_Rows] = []
         for manifest, entry in new.values():
-            rows = self._rows(entry["data_file"])
-            chosen = rows.at(pc.indices_nonzero(pc.is_in(rows.ids, wanted)))
-            if len(chosen.ids):
-                found.append(FoundRows(manifest, entry, _bitmap(chosen.positions)))
-                moved.append(chosen)
+            rows = self._rows(entry["data_file"], wanted, by_id=True)
+            if len(rows.ids):
+                found.append(FoundRows(manifest, entry, _bitmap(rows.positions)))
+                moved.append(rows)
         _require_same(deleted, moved)
         return found
 
@@ -123,27 +124,37 @@ class MovedRows:
             raise Unreadable(f"{delete.path} has another deletion vector than the manifest says.")
         return found
 
-    def _rows(self, file: Mapping[str, Any]) -> _Rows:
-        """Read a data file."""
+    def _rows(self, file: Mapping[str, Any], wanted: pa.Array, *, by_id: bool) -> _Rows:
+        """Return the rows of a data file with these ids, or at these positions."""
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
-        table = pq.ParquetFile(pa.BufferReader(self._file(file["file_path"]))).read()
-        numbers = [field.metadata[_FIELD_ID].decode() for field in table.schema]
-        table = table.rename_columns(numbers)
-        positions = pa.array(range(table.num_rows), pa.int64())
-        first, ids = file["first_row_id"], positions
-        if first is not None:
-            ids = pc.add(positions, first)
-        if _ROW_ID in numbers:
-            stored = table[_ROW_ID].combine_chunks()
-            ids = stored if first is None else pc.coalesce(stored, ids)
-        elif first is None:
+        content = pq.ParquetFile(pa.BufferReader(self._file(file["file_path"])))
+        numbers = [field.metadata[_FIELD_ID].decode() for field in content.schema_arrow]
+        own = [name for name in numbers if name not in (_ROW_ID, _LAST_UPDATED)]
+        first, start = file.get("first_row_id"), 0
+        if first is None:
             raise Unreadable(f"The rows of {file['file_path']} have no ids.")
-        own = [name for name in sorted(numbers, key=int) if name not in (_ROW_ID, _LAST_UPDATED)]
-        columns = {name: table[name].cast(_nullable(table[name].type)) for name in own}
-        return _Rows(ids, positions, pa.table(columns))
+        parts: list[_Rows] = []
+        # Equal values take no space in the file, but do in memory.
+        for batch in content.iter_batches(_BATCH_ROWS):
+            table = pa.Table.from_batches([batch]).rename_columns(numbers)
+            positions = pa.array(range(start, start + len(table)), pa.int64())
+            ids = pc.add(positions, first)
+            if _ROW_ID in numbers:
+                ids = pc.coalesce(table[_ROW_ID].combine_chunks(), ids)
+            chosen = pc.indices_nonzero(pc.is_in(ids if by_id else positions, wanted))
+            columns = {name: table[name].cast(_nullable(table[name].type)) for name in own}
+            if len(chosen) or not parts:
+                values = pa.table(columns).take(chosen)
+                parts.append(_Rows(ids.take(chosen), positions.take(chosen), values))
+            start += len(table)
+        return _Rows(
+            pa.concat_arrays([one.ids for one in parts]),
+            pa.concat_arrays([one.positions for one in parts]),
+            pa.concat_tables([one.values for one in parts]),
+        )
 
 
 def _require_same(deleted: Sequence[_Rows], found: Sequence[_Rows]) -> None:
@@ -152,19 +163,34 @@ def _require_same(deleted: Sequence[_Rows], found: Sequence[_Rows]) -> None:
     Raises:
         Unreadable: They have not.
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    sides = []
-    for rows in (deleted, found):
-        ids = pa.concat_arrays([one.ids for one in rows])
-        order = pc.sort_indices(ids)
-        values = pa.concat_tables([one.values for one in rows]).take(order)
-        sides.append((ids.take(order), values))
+    sides = [_together(one) for one in (deleted, found)]
     (ids, values), (other_ids, other_values) = sides
+    # Columns that were added after a file was written are null in it; widened types are equal.
+    schema = _concatenated([values.slice(0, 0), other_values.slice(0, 0)]).schema
+    values, other_values = (
+        _concatenated([schema.empty_table(), one]) for one in (values, other_values)
+    )
     unique = len(pc.unique(ids)) == len(ids) and not ids.null_count
     if not (unique and ids.equals(other_ids) and values.equals(other_values)):
         raise Unreadable("The compacted files do not have each deleted row once.")
+
+
+def _together(rows: Sequence[_Rows]) -> tuple[pa.Array, pa.Table]:
+    """Return ids and values of rows in the order of their ids."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids = pa.concat_arrays([one.ids for one in rows])
+    order = pc.sort_indices(ids)
+    return ids.take(order), _concatenated([one.values for one in rows]).take(order)
+
+
+def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.concat_tables(tables, promote_options="permissive")
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:

@@ -29,7 +29,7 @@ SOURCE = "source-snapshot-id"
 """Iceberg's entry in the summary of a cherry-picked snapshot: its cleaners keep the files of the
 source."""
 
-_ROW_IDS = 3
+ROW_IDS = 3
 """The format version that gives ids to rows."""
 _TOTALS = (
     ("total-data-files", "added-data-files", "deleted-data-files"),
@@ -76,7 +76,7 @@ class PickedSnapshot:
         self._new: set[FileKey] = {(path, None) for path in change.added} | change.added_deletes
         self._id = secrets.randbits(62)
         self._sequence = int(document.get("last-sequence-number") or 0) + 1
-        self._has_ids = int(document["format-version"]) >= _ROW_IDS
+        self._has_ids = int(document["format-version"]) >= ROW_IDS
         self._next_row_id = document["next-row-id"] if self._has_ids else None
         self._schema_id = int(document["current-schema-id"])
         self._folder = md.next_location(document, None).rsplit("/", 1)[0]
@@ -97,10 +97,6 @@ class PickedSnapshot:
             made for one in self._built.manifests if (made := self._of_added(one)) is not None
         ]
         manifests += self._of_deleted(deleted)
-        if self._has_ids and any(
-            one.has_data and one.entry["first_row_id"] is None for one in manifests
-        ):
-            raise Unreadable("Rows have no ids yet: the table had an older format version.")
         content = self._now.with_manifests(manifests)
         built, now = self._built.snapshot, self._now.snapshot
         # All rows have ids already, so the snapshot takes none.
@@ -174,7 +170,10 @@ class PickedSnapshot:
     ) -> ManifestEntry | None:
         read = state.read(manifest)
         # Rows keep the ids that they have got on the branch (format version 3).
-        listed = manifest.with_row_ids(read.records)
+        listed = list(manifest.with_row_ids(read.records))
+        if self._has_ids and manifest.has_data and not all(map(_has_id, listed)):
+            # They inherit ids by their order in this manifest, and the new one cannot state them.
+            raise Unreadable(f"{manifest.path} was written before rows had ids.")
         entries = [made for one in listed if (made := change(one)) is not None]
         if not entries:
             return None
@@ -299,3 +298,8 @@ def _key(entry: Mapping[str, Any]) -> FileKey:
     """Return the key of the file of a manifest's entry."""
     file = entry["data_file"]
     return file["file_path"], file.get("content_offset")
+
+
+def _has_id(entry: Mapping[str, Any]) -> bool:
+    """Return whether a file has the id of its first row, or is removed."""
+    return entry["status"] == DELETED or entry["data_file"].get("first_row_id") is not None
