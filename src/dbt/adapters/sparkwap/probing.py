@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+from dbt.version import __version__ as dbt_version
 
 from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
@@ -95,7 +96,7 @@ def look(profile: Any, project_dir: Path) -> LakeFacts:
     connections.project_root = str(project_dir)
     facts = LakeFacts(
         embedded=creds.embedded,
-        dbt=version("dbt-core"),
+        dbt=dbt_version,
         connect_url=creds.embedded or bool(creds.connect_url),
     )
     lake, facts = _look_at_catalog(creds, connections, str(project_dir), facts)

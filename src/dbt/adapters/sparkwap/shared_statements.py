@@ -18,6 +18,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import available
+from dbt.adapters.contracts.connection import ConnectionState
 from dbt.flags import get_flags
 from dbt_common.clients.agate_helper import table_from_rows
 from dbt_common.exceptions import DbtRuntimeError
@@ -159,17 +160,16 @@ class SharedStatements:
             return None
         test_id, answer = self._answer.of
         if answer is None:
-            logger.debug(f"{test_id} is answered by its last result")
             run.trail.reused.add(test_id)
         else:
-            logger.debug(f"{test_id} is answered by a shared statement")
             run.trail.shared[test_id] = answer
         return table_from_rows([[0, False, False]], ["failures", "should_warn", "should_error"])
 
     def _is_session_changed(self) -> bool:
         """Return whether macros have changed this thread's session while dbt compiled the test."""
-        handle = self._command.connections.get_thread_connection().handle
-        return bool(getattr(handle, "is_changed", True))
+        connection = self._command.connections.get_thread_connection()
+        opened = connection.state == ConnectionState.OPEN  # else, to read the handle would open it
+        return opened and bool(getattr(connection.handle, "is_changed", True))
 
     def _settled_member(self, run: Run, test_id: str, query: str | None) -> _Member | None:
         """Return a test's member, of a new batch if it has none; None if it has to run alone."""

@@ -8,11 +8,11 @@ import pprint
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache, cached_property
-from importlib.metadata import version
 from typing import Any
 
 from dbt.constants import DEFAULT_ENV_PLACEHOLDER
 from dbt.flags import get_flags
+from dbt.version import __version__ as dbt_version
 
 from sparkwap.ledger.code import plain_name
 from sparkwap.runs import replay_moment
@@ -130,7 +130,7 @@ class Inputs:
             or any(self._may_vary(one) for one in used)
         )
         placed = [getattr(one, "unrendered_config", None) for one in above]
-        code = _token((version("dbt-core"), own, placed, text, self._project_vars))
+        code = _token((dbt_version, own, placed, text, self._project_vars))
         return self._tokens(used), code, varies
 
     def _may_vary(self, used: str) -> bool:
@@ -363,7 +363,7 @@ def _other_vars(manifest: Any, config: Any) -> str | None:
     own = [
         getattr(args, "profile", "") or "",
         getattr(args, "target", "") or "",
-        version("dbt-core"),
+        dbt_version,
     ]
     text = "\x00".join([pprint.pformat(config.cli_vars), *own])
     return None if parsed in ("", hashlib.sha256(text.encode()).hexdigest()) else parsed[:_TOKEN]
