@@ -133,7 +133,8 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
         jars.required(postgres=True, kafka=True), kept_jars(), java, SPARK_HOME, {}, print
     )
     with ExitStack() as stack:
-        database = stack.enter_context(running_postgres())
+        # As in examples/deployment/postgres.yaml: each Spark session keeps a connection.
+        database = stack.enter_context(running_postgres(200, idle_seconds=60))
         store = stack.enter_context(running_s3())
         cluster = Cluster(
             folder=folder,
@@ -141,6 +142,8 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
             jars=[*own, *pinned_jars(LOCK, "cluster", java.path)],
             database=database,
             store=store,
+            # Private tables cannot have the keys of the catalog's settings.
+            environment={"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET},
         )
         cluster.prepare()
         stack.callback(cluster.stop)

@@ -29,12 +29,15 @@ class Postgres:
         folder: its data.
         port: its port on loopback.
         rights: whom it runs as, for `subprocess`.
+        max_connections: the most connections.
+        idle_seconds: how long a connection may do nothing; 0 for no limit.
     """
 
     folder: Path
     port: int
     rights: Mapping[str, Any]
     max_connections: int = 100
+    idle_seconds: int = 0
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -51,6 +54,7 @@ class Postgres:
         options = ["-p", str(self.port), "-k", str(self.folder)]
         options += ["-c", "listen_addresses=127.0.0.1", "-F"]
         options += ["-c", f"max_connections={self.max_connections}"]
+        options += ["-c", f"idle_session_timeout={self.idle_seconds}s"]
         command = ["postgres", "-D", str(self.folder / "data"), *options]
         self._process = subprocess.Popen(command, cwd=self.folder, **self.rights)
         _wait(self.port)
@@ -65,7 +69,7 @@ class Postgres:
 
 
 @contextmanager
-def running_postgres(max_connections: int = 100) -> Iterator[Postgres]:
+def running_postgres(max_connections: int = 100, idle_seconds: int = 0) -> Iterator[Postgres]:
     """Start a server on loopback. Skips where there is none."""
     if not (shutil.which("initdb") and shutil.which("postgres")):
         pytest.skip("initdb and postgres are not on this machine")
@@ -84,7 +88,7 @@ def running_postgres(max_connections: int = 100) -> Iterator[Postgres]:
     data = str(folder / "data")
     initdb = ["initdb", "-D", data, "-A", "trust", "-U", "lake", "--no-sync", "-E", "UTF8"]
     subprocess.run(initdb, check=True, cwd=folder, **rights)
-    server = Postgres(folder, port, rights, max_connections)
+    server = Postgres(folder, port, rights, max_connections, idle_seconds)
     try:
         server.start()
         yield server

@@ -31,7 +31,9 @@ _NOT_COPIED = (
     "table-default.",
     "table-override.",
 )
+# Spark shows no secrets. Without any of these, S3 takes the keys of the server's environment.
 _HIDDEN = "(redacted)"
+_S3_KEYS = ("s3.access-key-id", "s3.secret-access-key", "s3.session-token")
 _DEFAULT_IO = "org.apache.iceberg.hadoop.HadoopFileIO"
 
 
@@ -123,12 +125,18 @@ class PrivateCatalog:
     def _file_access(self) -> dict[str, str]:
         """Return the settings for the access to files, copied from the lake's catalog."""
         prefix = f"spark.sql.catalog.{self._lake}."
+        settings = {
+            str(key).removeprefix(prefix): str(value)
+            for key, value, *_ in self._sql("set")
+            if str(key).startswith(prefix)
+        }
+        hidden = {name for name, value in settings.items() if _HIDDEN in value}
+        if not hidden.isdisjoint(_S3_KEYS):
+            hidden.update(_S3_KEYS)
         found = {f"{_CONF}.io-impl": _DEFAULT_IO}
-        for key, value, *_ in self._sql("set"):
-            name = str(key).removeprefix(prefix)
-            copied = name != key and not name.startswith(_NOT_COPIED)
-            if copied and _HIDDEN not in str(value):
-                found[f"{_CONF}.{name}"] = str(value)
+        for name, value in settings.items():
+            if name not in hidden and not name.startswith(_NOT_COPIED):
+                found[f"{_CONF}.{name}"] = value
         return found
 
 

@@ -41,7 +41,7 @@ LEFT_OUT = {
     "spark.pyspark.python", "spark.executor.extraJavaOptions",
     # Only for a store that is not AWS.
     f"{LAKE}.s3.endpoint", f"{LAKE}.s3.path-style-access",
-    # In the Secret `lake-spark`.
+    # In the Secret `lake-s3`.
     f"{LAKE}.s3.access-key-id", f"{LAKE}.s3.secret-access-key",
     # PySpark sends it only over TLS or to localhost.
     "spark.connect.authenticate.token",
