@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from sparkwap.catalog import Candidate, Identifier
+from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.gate.audit_outcomes import rejects
 from sparkwap.gate.facts import Acceptance, AuditTest, TestResult, TestRule
 from sparkwap.gate.thresholds import accepting
@@ -111,7 +112,12 @@ class Rules:
 
     @cached_property
     def _acceptances(self) -> Mapping[str, Mapping[str, Any]]:
-        return self.candidates.lake.ledger.acceptances(self.candidates.branch, self._table_of)
+        lake = self.candidates.lake
+        # Where nothing was accepted there is no table, and the tests need not wait until the ledger
+        # has loaded PyArrow.
+        if lake.state((LEDGER_SCHEMA, "acceptances")) is None:
+            return {}
+        return lake.ledger.acceptances(self.candidates.branch, self._table_of)
 
 
 def failed_before(
