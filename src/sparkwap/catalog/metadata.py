@@ -27,6 +27,7 @@ CODEC = "write.metadata.compression-codec"
 DELETE_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
 
 _VERSION = re.compile(r"^(\d+)-")
+_ROW_IDS = 3
 
 
 def parse(data: bytes) -> Document:
@@ -66,6 +67,11 @@ def main_of(document: Document) -> int | None:
     """Return the snapshot id of ``main``; None if there is none (older writers write -1)."""
     current = document.get("current-snapshot-id")
     return None if current is None or current == -1 else int(current)
+
+
+def has_row_ids(document: Document) -> bool:
+    """Return whether rows of the table have ids (format version 3)."""
+    return int(document.get("format-version") or 1) >= _ROW_IDS
 
 
 def properties_of(document: Document) -> dict[str, str]:

@@ -23,7 +23,6 @@ MOST_WORDS = 5_000_000
 """The words of ids that fit into the memory of each worker: those of 300 million rows or fewer."""
 
 _ID, _CHANGED = "_row_id", "_last_updated_sequence_number"
-_LINEAGE_FORMAT = 3
 _ICEBERG = re.compile(r"^Apache Iceberg (\d+)\.(\d+)\.")
 _RIGHT_SINCE = (1, 12)
 """Earlier versions of Iceberg gave rewritten rows wrong ids (iceberg #16699, #17039)."""
@@ -103,9 +102,9 @@ def lineage_since(before: TableVersion, after: TableVersion) -> int | None:
     It is sure if ``after`` has grown from ``before`` by writes and rewrites of Spark with a version
     of Iceberg that keeps row ids, and if no column has the name of an id. Pure.
     """
-    formats = [int(one.document.get("format-version") or 1) for one in (before, after)]
+    has_ids = all(md.has_row_ids(one.document) for one in (before, after))
     columns = {column.name.lower() for one in (before, after) for column in one.columns}
-    if min(formats) < _LINEAGE_FORMAT or before.found is None or columns & {_ID, _CHANGED}:
+    if not has_ids or before.found is None or columns & {_ID, _CHANGED}:
         return None
     for one in md.ancestors(after.document, after.snapshot):
         if one["snapshot-id"] == before.snapshot:

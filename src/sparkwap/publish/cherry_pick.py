@@ -26,7 +26,7 @@ from sparkwap.catalog.snapshot_files import Snapshot, Unreadable, common_manifes
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.names import base_tag
 from sparkwap.publish.moved_rows import MovedRows
-from sparkwap.publish.picked_snapshot import ROW_IDS, PickedSnapshot
+from sparkwap.publish.picked_snapshot import PickedSnapshot
 
 _VERSIONS = (2, 3)
 """Format versions of tables whose files have sequence numbers."""
@@ -97,13 +97,12 @@ def pick(store: Store, document: md.Document, base: int | None, head: int) -> Pi
     states = [md.snapshot(document, one) if one else None for one in (base, head, main)]
     if base == main or not same_rows(document, base, main):
         return None
-    version = int(document["format-version"])
-    if version not in _VERSIONS:
+    if int(document["format-version"]) not in _VERSIONS:
         return None
     before, built, now = (Snapshot(store, document, one) if one else None for one in states)
     if before is None or built is None or now is None:
         return None
-    if version >= ROW_IDS and _copies_own_rows(document, base, head):
+    if md.has_row_ids(document) and _copies_own_rows(document, base, head):
         return None
     written: list[str] = []
     picked = None
@@ -125,7 +124,7 @@ def _picked(
     now: Snapshot,
     written: list[str],
 ) -> Picked | None:
-    if int(document["format-version"]) >= ROW_IDS and any(
+    if md.has_row_ids(document) and any(
         one.has_data and one.entry["first_row_id"] is None
         for state in (before, built, now)
         for one in state.manifests

@@ -29,8 +29,6 @@ SOURCE = "source-snapshot-id"
 """Iceberg's entry in the summary of a cherry-picked snapshot: its cleaners keep the files of the
 source."""
 
-ROW_IDS = 3
-"""The format version that gives ids to rows."""
 _TOTALS = (
     ("total-data-files", "added-data-files", "deleted-data-files"),
     ("total-records", "added-records", "deleted-records"),
@@ -76,7 +74,7 @@ class PickedSnapshot:
         self._new: set[FileKey] = {(path, None) for path in change.added} | change.added_deletes
         self._id = secrets.randbits(62)
         self._sequence = int(document.get("last-sequence-number") or 0) + 1
-        self._has_ids = int(document["format-version"]) >= ROW_IDS
+        self._has_ids = md.has_row_ids(document)
         self._next_row_id = document["next-row-id"] if self._has_ids else None
         self._schema_id = int(document["current-schema-id"])
         self._folder = md.next_location(document, None).rsplit("/", 1)[0]
@@ -190,35 +188,35 @@ class PickedSnapshot:
         for one in deleted:
             by_manifest.setdefault(one.manifest.path, []).append(one)
         for of_one in by_manifest.values():
-            entries = []
-            for one in of_one:
-                file = one.entry["data_file"]
-                target = file["file_path"]
-                offset, length = places[target]
-                vector = {
-                    "content": 1,
-                    "file_path": path,
-                    "file_format": "PUFFIN",
-                    "partition": file["partition"],
-                    "record_count": len(one.positions),
-                    "file_size_in_bytes": len(content),
-                    "referenced_data_file": target,
-                    "content_offset": offset,
-                    "content_size_in_bytes": length,
-                }
-                if not vector.keys() <= file.keys():
-                    raise Unreadable("The manifests have no columns of deletion vectors.")
-                self.vectors.append(
-                    DeleteFile(path, offset, target, False, self._sequence, len(one.positions))
-                )
-                entries.append(
-                    self._added({**one.entry, "data_file": {**dict.fromkeys(file), **vector}})
-                )
+            entries = [self._vector(one, path, len(content), places) for one in of_one]
             data = of_one[0].manifest
             read = self._now.read(data)
             header = {**read.header, "content": "deletes"}
             deletes = ManifestEntry({**data.without_row_ids().entry, "content": 1})
             yield self._manifest(replace(read, header=header), deletes, entries)
+
+    def _vector(
+        self, rows: FoundRows, path: str, size: int, places: Mapping[str, tuple[int, int]]
+    ) -> Mapping[str, Any]:
+        """Return the entry of a deletion vector in a Puffin file."""
+        file, count = rows.entry["data_file"], len(rows.positions)
+        target = file["file_path"]
+        offset, length = places[target]
+        vector = {
+            "content": 1,
+            "file_path": path,
+            "file_format": "PUFFIN",
+            "partition": file["partition"],
+            "record_count": count,
+            "file_size_in_bytes": size,
+            "referenced_data_file": target,
+            "content_offset": offset,
+            "content_size_in_bytes": length,
+        }
+        if not vector.keys() <= file.keys():
+            raise Unreadable("The manifests have no columns of deletion vectors.")
+        self.vectors.append(DeleteFile(path, offset, target, False, self._sequence, count))
+        return self._added({**rows.entry, "data_file": {**dict.fromkeys(file), **vector}})
 
     def _manifest(
         self, read: AvroFile, manifest: ManifestEntry, entries: Sequence[Mapping[str, Any]]

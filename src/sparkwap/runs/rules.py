@@ -115,7 +115,7 @@ class Rules:
         lake = self.candidates.lake
         # Where nothing was accepted there is no table, and the tests need not wait until the ledger
         # has loaded PyArrow.
-        if lake.state((LEDGER_SCHEMA, "acceptances")) is None:
+        if not lake.locations({(LEDGER_SCHEMA, "acceptances")}):
             return {}
         return lake.ledger.acceptances(self.candidates.branch, self._table_of)
 
