@@ -9,7 +9,7 @@ import gzip
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from pyhive import hive
 from pyiceberg.catalog import Catalog
 from pyiceberg.io import load_file_io
 from pyiceberg.table import StaticTable
+from thrift.transport.TTransport import TTransportException
 
 from helpers.catalogs import TRANSACTIONS, Source, SqliteSource
 from helpers.s3 import Store
@@ -216,7 +217,11 @@ class Poller:
 
 
 class SparkReader:
-    """A plain Spark session that knows of no branch: what a BI tool would have."""
+    """A plain Spark session that knows of no branch: what a BI tool would have.
+
+    Tests may kill or restart the server between two statements: then the next one opens a session
+    on the new server.
+    """
 
     def __init__(self, connect: Callable[[], hive.Connection]) -> None:
         self._connect = connect
@@ -224,21 +229,29 @@ class SparkReader:
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """The rows of a query, sorted."""
-        if self._connection is None:
-            self._connection = self._connect()
-        with closing(self._connection.cursor()) as cursor:
+        with closing(self._cursor()) as cursor:
             cursor.execute(sql)
             return sorted((tuple(row) for row in cursor.fetchall()), key=repr)
 
     def run(self, sql: str) -> None:
         """Run a statement that has no rows."""
-        if self._connection is None:
-            self._connection = self._connect()
-        with closing(self._connection.cursor()) as cursor:
+        with closing(self._cursor()) as cursor:
             cursor.execute(sql)
 
     def close(self) -> None:
-        """End the session."""
+        """End the session, if its server has not ended it."""
         if self._connection is not None:
-            self._connection.close()
+            with suppress(TTransportException):
+                self._connection.close()
             self._connection = None
+
+    def _cursor(self) -> hive.Cursor:
+        if self._connection is not None:
+            cursor = self._connection.cursor()
+            try:
+                cursor.execute("select 1")
+                return cursor
+            except TTransportException:
+                self._connection = None
+        self._connection = self._connect()
+        return self._connection.cursor()
