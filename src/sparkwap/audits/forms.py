@@ -21,10 +21,12 @@ _TABLE = rf"{_NAME}(?: \. {_NAME})+"
 _RELATION = rf"(?P<relation>{_TABLE})"
 _KEYS = rf"(?P<keys>{_NAME}(?: , {_NAME})*)"
 _CURRENT = rf"(?P<end>{_NAME}) is null or cast \( (?-i:(?P=end)) as string \) > = '9999-12-31'"
-_VERSIONS = (
-    rf"with versions as \( select {_KEYS} , (?P<start>{_NAME}) , "
+_ENDED = (
     rf"if \( cast \( (?P<end>{_NAME}) as string \) < '9999-12-31' , "
-    r"(?P<ended>(?-i:(?P=end))|date_add \( (?-i:(?P=end)) , 1 \)) , null \) as ended , "
+    r"(?P<ended>(?-i:(?P=end))|date_add \( (?-i:(?P=end)) , 1 \)) , null \)"
+)
+_VERSIONS = (
+    rf"with versions as \( select {_KEYS} , (?P<start>{_NAME}) , {_ENDED} as ended , "
     r"lead \( (?-i:(?P=start)) \) over \( partition by (?-i:(?P=keys)) "
     r"order by (?-i:(?P=start)) , (?-i:(?P=end)) "
     rf"nulls last \) as next_valid_from from {_RELATION} \) select \* from versions where "
@@ -55,6 +57,11 @@ _ONE_CURRENT = re.compile(
 )
 _NO_OVERLAP = re.compile(
     _VERSIONS + r"next_valid_from is not null and \( ended is null or next_valid_from < ended \)",
+    re.IGNORECASE,
+)
+_IN_ORDER = re.compile(
+    rf"select \* from {_RELATION} where "
+    rf"(?P<condition>(?P<start>{_NAME}) is null or {_ENDED} < = (?-i:(?P=start)))",
     re.IGNORECASE,
 )
 _NO_GAP = re.compile(_VERSIONS + r"next_valid_from > ended", re.IGNORECASE)
@@ -184,16 +191,24 @@ class _Query:
         asked = tuple(map(tuple, conditions))
         return Form(self._sql, self.text("relation"), self.span("relation"), asked, **more)
 
-    def by_key(self, *columns: str, **more: Any) -> Form:
+    def by_key(self, *conditions: Sequence[Token], **more: Any) -> Form:
         """Return the form of a query that looks at the rows of each key apart.
 
         Args:
-            columns: The groups of its other columns.
+            conditions: What else it asks each row for.
             more: See `Form`.
         """
         names = [one for one in self.tokens("keys") if one.is_name]
-        asked = [[one] for one in names] + [list(self.tokens(group)) for group in columns]
-        return self.form(*asked, keys=tuple(one.text for one in names), **more)
+        asked = ([one] for one in names)
+        return self.form(*asked, *conditions, keys=tuple(one.text for one in names), **more)
+
+    def count_of_condition(self) -> str:
+        """Return an aggregate that counts the rows with the condition."""
+        return f"count_if(\n{self.written('condition')}\n)"
+
+    def version(self) -> Sequence[Token]:
+        """Return the comparison of a version's start and end; the tokens are not in the query."""
+        return tuple(tokens(f"{self.text('start')} < {self.text('ended')}"))
 
 
 def form_of(sql: str) -> Form | None:
@@ -211,17 +226,18 @@ def form_of(sql: str) -> Form | None:
     if query.has_form(_COMBINATION):
         return query.by_key(has_null=True)
     if query.has_form(_ONE_CURRENT):
-        return query.by_key("end", has_null=True)
+        return query.by_key(query.tokens("end"), has_null=True)
     if query.has_form(_NO_OVERLAP) or query.has_form(_NO_GAP):
-        return query.by_key("start", "ended", has_null=True, by_loss=True)
+        return query.by_key(query.version(), has_null=True, by_loss=True)
+    if query.has_form(_IN_ORDER):
+        return query.form(query.version(), count=query.count_of_condition())
     if query.has_form(_RELATIONSHIPS):
         return query.by_key(parent=query.text("parent"), field=query.text("field"))
     if not query.has_form(_ROWS) or any(
         one.text.lower() in _CLAUSES or one.kind == "unclosed" for one in query.tokens("condition")
     ):
         return None
-    condition = query.tokens("condition")
-    return query.form(condition, count=f"count_if(\n{query.written('condition')}\n)")
+    return query.form(query.tokens("condition"), count=query.count_of_condition())
 
 
 def _type(column: str, fields: Iterable[Mapping[str, Any]]) -> str | None:

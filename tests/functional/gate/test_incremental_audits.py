@@ -240,6 +240,7 @@ models:
       - scd2_no_overlap: {arguments: {key: k, valid_from: valid_from, valid_to: valid_to}}
       - scd2_no_gap: {arguments: {key: k, valid_from: valid_from, valid_to: valid_to}}
       - scd2_one_current: {arguments: {key: k, valid_to: valid_to}}
+      - scd2_in_order: {arguments: {valid_from: valid_from, valid_to: valid_to}}
 """
 
 
@@ -258,12 +259,13 @@ def test_a_history_is_audited_by_its_changed_keys(
     run, how = build("2026-02-01", "null")
     run.succeeded()
     assert how == dict.fromkeys(
-        ("scd2_no_gap", "scd2_no_overlap", "scd2_one_current"), "incremental"
+        ("scd2_no_gap", "scd2_no_overlap", "scd2_one_current", "scd2_in_order"), "incremental"
     )
     for began, ended, broken in (
         ("2026-01-20", "'2026-01-21'", {"scd2_no_overlap", "scd2_no_gap"}),
         ("2026-04-01", "null", {"scd2_no_overlap", "scd2_one_current"}),
         ("2025-10-01", "'2025-11-01'", {"scd2_no_gap"}),
+        ("2027-02-01", "'2027-01-01'", {"scd2_in_order"}),
     ):
         run, how = build(began, ended)
         assert run.failed().verdict("h") == "rejected"

@@ -51,6 +51,11 @@ NO_OVERLAP = (
     f"{VERSIONS} next_valid_from is not null and (ended is null or next_valid_from < ended)"
 )
 NO_GAP = f"{VERSIONS} next_valid_from > ended"
+IN_ORDER = """
+select * from s.t
+where began is null
+    or if(cast(ended_on as string) < '9999-12-31', ended_on, null) <= began
+"""
 RELATIONSHIPS = """
 with child as (select other as from_field from s.t where other is not null),
 parent as (select id as to_field from s.p)
@@ -200,7 +205,7 @@ def _changed(
     return Changed(*names)
 
 
-@pytest.mark.parametrize("sql", [*KNOWN, ROWS])
+@pytest.mark.parametrize("sql", [*KNOWN, IN_ORDER, ROWS])
 def test_they_follow_from_rows_with_these_columns(sql: str) -> None:
     form = form_of(sql)
     assert form is not None
@@ -219,9 +224,13 @@ def test_they_follow_from_rows_with_these_columns(sql: str) -> None:
         # Several keys of the parent may be equal to one.
         (RELATIONSHIPS, "other", "string"),
         (RELATIONSHIPS, "id", "decimal(9,0)"),
+        # Spark reads the text `12:00` as a time of today.
+        (NO_OVERLAP, "ended_on", "string"),
+        (NO_GAP, "began", "string"),
+        (IN_ORDER, "ended_on", "string"),
     ],
 )
-def test_keys_of_two_types_are_read_whole(sql: str, name: str, kind: str) -> None:
+def test_columns_of_two_types_are_read_whole(sql: str, name: str, kind: str) -> None:
     form = form_of(sql)
     fields = [{**one, "type": kind if one["name"] == name else one["type"]} for one in FIELDS]
     assert form is not None
@@ -250,6 +259,20 @@ def test_keys_of_two_types_are_read_whole(sql: str, name: str, kind: str) -> Non
 )
 def test_another_query_has_no_form(sql: str) -> None:
     assert form_of(sql) is None
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        IN_ORDER.replace("began is null", "ended_on is null"),
+        IN_ORDER.replace("<= began", "<= id"),
+        IN_ORDER.replace("ended_on, null", "current_date(), null"),
+    ],
+)
+def test_another_condition_with_texts_of_dates_is_read_whole(sql: str) -> None:
+    form = form_of(sql)
+    assert form is not None
+    assert not form.follows_from_rows(FIELDS)
 
 
 @pytest.mark.parametrize("name", ["true", "NULL", "1", "1e5"])
