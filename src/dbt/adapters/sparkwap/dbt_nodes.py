@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.gate.thresholds import cannot_fail
@@ -100,10 +101,13 @@ def query_of(test: Any) -> str | None:
     return str(compiled) if limit is None else f"{compiled}\nlimit {limit}"
 
 
+_why_cannot_fail = cache(cannot_fail)  # Most tests have the same thresholds.
+
+
 def why_cannot_fail(config: Any) -> str | None:
     """Return why a test of this config never fails; None if it can fail."""
     given = _thresholds(config)
-    return cannot_fail(
+    return _why_cannot_fail(
         severity=str(getattr(config, "severity", "error")),
         error_if=given["error_if"],
         fail_calc=given["fail_calc"],

@@ -83,6 +83,8 @@ class Inputs:
         self._nodes: Mapping[str, Any] = manifest.nodes
         self._sources: Mapping[str, Any] = getattr(manifest, "sources", {})
         self._used_by_macro = cache(self._used_in_macro)
+        self._used_by_parent = cache(self._used_by_place)
+        self._used_by_yaml = cache(self._used_in_yaml)
         self._called = cache(self._called_by)
         self._text_of = cache(self._macro_text)
         self._overrides = cache(self._find_overrides)
@@ -183,7 +185,9 @@ class Inputs:
         return {name: _token(value) for name, value in sorted(found.items()) if value is not None}
 
     def _used_by_test(self, test: Any, tested: Collection[str]) -> set[str]:
-        used = _used((test.raw_code, test.unrendered_config, self._yaml_of(test)))
+        used = _used((test.raw_code, test.unrendered_config))
+        owner = getattr(test, "file_key_name", None) or ""
+        used |= self._used_by_yaml(f"{test.package_name}://{test.original_file_path}", owner)
         used |= _used(getattr(getattr(test, "test_metadata", None), "kwargs", None))
         macros = frozenset(test.depends_on.macros) | self._overrides(test.package_name)
         used |= self._used_by_macros(macros, test.package_name)
@@ -220,7 +224,7 @@ class Inputs:
                 found[one] = value
         return found
 
-    def _used_by_parent(self, key: str) -> set[str]:
+    def _used_by_place(self, key: str) -> set[str]:
         """Return what the place of a table that a test reads uses, or an ephemeral model's text."""
         source = self._sources.get(key)
         if source is not None:
@@ -280,13 +284,12 @@ class Inputs:
                 found.update(entry.get("search_order") or ())
         return frozenset(found - {None})
 
-    def _yaml_of(self, test: Any) -> Any:
-        """Return the entry of the model, seed, ... with a test in its YAML, before rendering."""
-        file = self._files.get(f"{test.package_name}://{test.original_file_path}")
-        written: Mapping[str, Any] = getattr(file, "dict_from_yaml", None) or {}
-        of, _, owner = (getattr(test, "file_key_name", None) or "").partition(".")
+    def _used_in_yaml(self, path: str, owner: str) -> set[str]:
+        """Return what the entry of the model, seed, ... that a test is written at uses."""
+        written: Mapping[str, Any] = getattr(self._files.get(path), "dict_from_yaml", None) or {}
+        of, _, name = owner.partition(".")
         entries = written.get(of) or ()
-        return [entry for entry in entries if of == "sources" or entry.get("name") == owner]
+        return _used([entry for entry in entries if of == "sources" or entry.get("name") == name])
 
     def _used_by_macros(self, macros: frozenset[str], package: str) -> set[str]:
         return {
