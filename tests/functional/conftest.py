@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,12 @@ def lake_dir(config: server.ServerConfig, running: RunningCatalog) -> Iterator[P
     """A lake for the whole session, with its server up."""
     running.endpoint(config)
     yield config.lake
-    if not os.environ.get("SPARKWAP_TEST_LAKE"):
-        server.stop(config.lake)
+    if os.environ.get("SPARKWAP_TEST_LAKE"):
+        return
+    if not server.stop(config.lake) and running.server is None:
+        log = server.logs(config.lake)
+        end = log.read_text()[-2_000:] if log.exists() else "there is no log"
+        warnings.warn(f"the shared server has ended before its tests; its log:\n{end}", stacklevel=1)
 
 
 @pytest.fixture(scope="session")
