@@ -30,7 +30,7 @@ help: ## show this list
 build: .venv/.ready ## set up, and build each landing drop behind the gate (LANDING=<dir>)
 	@sparkwap build
 
-test: .venv/.ready-dev ## set up, lint, and run the tests that tell most (minutes)
+test: .venv/.ready-dev ## set up, lint, and run the most important tests (minutes)
 	@scripts/test
 
 check-all: .venv/.ready-dev ## run every test (hours); scripts/check-all <part> runs one part
@@ -72,7 +72,7 @@ page: .venv/.ready-page ## the quality page, on this machine alone: runs, branch
 stop: .venv/.ready ## stop the server of .lake
 	@sparkwap server stop
 
-bench: .venv/.ready-dev ## the start, landing, the gate, states, histories, diffs and maintenance, each beside a rival
+bench: .venv/.ready-dev ## benchmarks of start, landing, gate, states, histories, diffs and maintenance, each against an alternative
 	@for what in start landing gate cdc scd2 diff maintenance; do python benchmarks/$$what.py || exit; done
 
 bench-maintenance: .venv/.ready-dev ## incremental loads by layout and write mode, compactions, growing metadata; with plots

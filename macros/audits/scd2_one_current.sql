@@ -24,7 +24,7 @@ having count(*) > 1
 {% macro _scd2_keys(key, table=none) -%}
     {%- set keys = [key] if key is string else key -%}
     {%- if not keys -%}
-        {%- do exceptions.raise_compiler_error("key is empty; it must be a column or a list") -%}
+        {%- do exceptions.raise_compiler_error("scd2: key is empty; it must be a column or a list of columns") -%}
     {%- endif -%}
     {%- for name in keys -%}
         {{ table ~ "." if table }}{{ name }}{{ ", " if not loop.last }}

@@ -22,5 +22,5 @@
     {%- for node in graph.nodes.values() if node.name == raw and node.resource_type == "model" -%}
         {{ return(node.config.get("meta", {}).get("landing", {}).get("columns", {}) | list) }}
     {%- endfor -%}
-    {%- do exceptions.raise_compiler_error("added_columns: no model is named '" ~ raw ~ "'") -%}
+    {%- do exceptions.raise_compiler_error("added_columns: no model is named '" ~ raw ~ "'; give the name of the raw model") -%}
 {% endmacro %}

@@ -2,7 +2,7 @@
 {% macro _scd2_end(valid_to, expire) -%}
     {%- if expire not in ("next_start", "day_before") -%}
         {%- do exceptions.raise_compiler_error(
-            "expire is '" ~ expire ~ "'; legal values: next_start, day_before") -%}
+            "scd2: expire is '" ~ expire ~ "'; legal values: next_start, day_before") -%}
     {%- endif -%}
     {{- "date_add(" ~ valid_to ~ ", 1)" if expire == "day_before" else valid_to -}}
 {%- endmacro %}

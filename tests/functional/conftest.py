@@ -85,7 +85,9 @@ def lake_dir(config: server.ServerConfig, running: RunningCatalog) -> Iterator[P
     if not server.stop(config.lake) and running.server is None:
         log = server.logs(config.lake)
         end = log.read_text()[-2_000:] if log.exists() else "there is no log"
-        warnings.warn(f"the shared server has ended before its tests; its log:\n{end}", stacklevel=1)
+        warnings.warn(
+            f"the shared server has ended before its tests; its log:\n{end}", stacklevel=1
+        )
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@
     )) -%}
 {% endmacro %}
 
-{#- Drop an audit branch and all tables and rows that exist only on it. -#}
+{#- Discard an audit branch, with all tables and rows that exist only on it. -#}
 {% macro wap_discard(branch=none, force=none) %}
     {%- do _wap_operation("wap_discard", dict(kwargs, branch=branch, force=force)) -%}
 {% endmacro %}
@@ -46,7 +46,7 @@
     )) -%}
 {% endmacro %}
 
-{#- Undo a publish: all of its tables in one transaction. -#}
+{#- Undo a publish, with all of its tables. -#}
 {% macro wap_rollback(run=none, force=none, reopen=none) %}
     {%- do _wap_operation("wap_rollback", dict(kwargs, run=run, force=force, reopen=reopen)) -%}
 {% endmacro %}

@@ -146,7 +146,7 @@ def check(call: DbtCall, settings: AlertSettings) -> CommandEnd:
     from sparkwap.alerts.project import of_manifest
     from sparkwap.publish.lake import Lake
 
-    manifest, found = call.manifest(), call.lake()
+    manifest, found = call.manifest("sparkwap alerts check"), call.lake()
     if not found.exists:
         print("There is no lake yet, so there is nothing to check.")
         return _end([])

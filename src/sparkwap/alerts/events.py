@@ -13,6 +13,7 @@ from sparkwap.core import next_command
 from sparkwap.core.names import short_run_id
 from sparkwap.core.text import counted
 from sparkwap.gate.alert_settings import Kind
+from sparkwap.gate.summary import readers
 from sparkwap.gate.verdicts import PUBLISHING_OFF
 from sparkwap.maintenance.decision import words
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from sparkwap.ledger.records import LedgerPublish
     from sparkwap.runs.types import RunEnd
 
-UNCHANGED = "Readers of main see the state before this run."
 _REASONS = 3
 _LONGEST = 300
 _NEXT: Mapping[Kind, tuple[str, str]] = {
@@ -92,7 +92,8 @@ def of_run(
     verdicts = closing.decision.verdicts
     names = {node.node_id: node.name for node in closing.nodes}
     commands = tuple(NextCommand(purpose, command) for purpose, command in ways)
-    state = UNCHANGED if not closing.published else f"{_tables(closing.published)} published."
+    live = closing.published
+    state = f"{_tables(live)} published." if live else f"Nothing was published{readers(closing)}"
 
     def event(kind: Kind, node_id: str, reasons: Sequence[str]) -> Event:
         tests = [f for f in failures if node_id in f.reads] if kind == "rejected" else []
@@ -146,8 +147,8 @@ def broken_down(
         branch=branch,
         commands=(status, NextCommand("continue; nothing is done twice", "dbt retry")),
         state=(
-            "All tables of the run are published, or none. On a catalog without transactions, the "
-            "next command first completes or undoes the publish."
+            "The tables that the gate lets through are published together or not at all. On a "
+            "catalog without transactions, the next command first completes or undoes the publish."
         ),
     )
 

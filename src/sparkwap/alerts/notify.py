@@ -82,7 +82,8 @@ def lines_of(done: Sequence[Delivery]) -> list[str]:
             lines.append(f"  alert not sent to {text}: {delivery.problem}")
         else:
             lines.append(f"  alert sent to {text}")
-    if any(delivery.problem for delivery in done):
+    failed = (event for one in done if one.problem for event in one.message.events)
+    if any(event.kind != "failed" for event in failed):
         lines.append("  To send it again: sparkwap alerts check")
     return lines
 

@@ -20,6 +20,7 @@ from typing import Any
 from jinja2 import Environment, Template
 
 from sparkwap.alerts.model import TITLES, Event, FailedRows, FailedTest, Message, NextCommand
+from sparkwap.core import next_command
 from sparkwap.core.names import short_run_id
 from sparkwap.core.redaction import redact
 from sparkwap.core.text import counted
@@ -334,13 +335,15 @@ def _commands(events: Iterable[Event]) -> list[NextCommand]:
 
 def _footer(message: Message, left_out: int) -> list[str]:
     lines = []
+    branches = dict.fromkeys(event.branch for event in message.events if event.branch)
     if left_out:
-        lines.append(f"and {left_out:,} more: dbt run-operation wap_status")
+        one = next(iter(branches)) if len(branches) == 1 else ""
+        status = next_command.operation("wap_status", one)
+        lines.append(f"and {left_out:,} more: {status}")
     if message.known:
         lines.append(f"{message.known:,} more of the same run, which were sent before")
     states = dict.fromkeys(event.state for event in message.events if event.state)
     lines.append(" ".join(states))
-    branches = dict.fromkeys(event.branch for event in message.events if event.branch)
     where = [f"run {message.run_id}", *(f"branch {branch}" for branch in branches)]
     if message.owners:
         where.append(f"for {', '.join(message.owners)}")

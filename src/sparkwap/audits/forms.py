@@ -161,6 +161,12 @@ class _Query:
         self._starts = list(accumulate((len(one.text) + 1 for one in self._tokens), initial=0))
         self._match: re.Match[str] | None = None
 
+    @property
+    def is_ascii(self) -> bool:
+        """Whether its bare words have no letters that are another word's but for their case."""
+        # Without case, a pattern takes a dotless i for an i, which is another function to Spark.
+        return all(one.text.isascii() for one in self._tokens if one.kind == "word")
+
     def has_form(self, pattern: re.Pattern[str]) -> bool:
         """Return whether the query matches a pattern, whose groups are then known."""
         self._match = pattern.fullmatch(self._text)
@@ -214,6 +220,8 @@ class _Query:
 def form_of(sql: str) -> Form | None:
     """Return the form of a query; None if it is not known."""
     query = _Query(sql)
+    if not query.is_ascii:
+        return None
     if query.has_form(_UNIQUE):
         key = query.text("keys")
         return query.by_key(count=f"count({key}) - count(distinct {key})")

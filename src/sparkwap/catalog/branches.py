@@ -213,8 +213,8 @@ def _still_good(store: Store, standing: Pointer, live: md.Document, main: int | 
     if standing.kind != "table" or not is_clone(document):
         raise CatalogError(
             f"{'.'.join(standing.identifier)} in the side schema is not a clone of the live table. "
-            "Nothing was changed. Drop it, or drop the whole audit branch with "
-            "`dbt run-operation wap_discard`."
+            "Nothing was changed. Drop it in Spark, or discard the whole audit branch: "
+            "dbt run-operation wap_discard --args '{branch: <branch>}'"
         )
     base_location, base = clone_base(document)
     # A clone on a former base can never be published, so a new clone replaces it.

@@ -35,7 +35,7 @@ _ADVICE = {
     "Glue (glue:Get*, glue:CreateDatabase, glue:DeleteDatabase, glue:CreateTable, "
     "glue:UpdateTable, glue:DeleteTable), and in Lake Formation if the database is registered "
     "there.",
-    "InvalidInputException": "Names have to be lower case letters, digits and underscores.",
+    "InvalidInputException": "Names have to be lower-case letters, digits and underscores.",
     "ResourceNumberLimitExceededException": "Raise the quota of the account.",
     "ThrottlingException": "Run the same command again, or raise the quota of the account.",
 }

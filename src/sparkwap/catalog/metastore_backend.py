@@ -63,7 +63,7 @@ class MetastoreBackend(SequentialBackend):
 
     def refusal_of_name(self, identifier: Identifier) -> str | None:
         if not all(map(_NAME.fullmatch, identifier)):
-            return "this catalog has names of lower case letters, digits and underscores only"
+            return "this catalog has names of lower-case letters, digits and underscores only"
         if self.metastore.has_other(identifier):
             return "the catalog has a table or view of another format under this name"
         return None
@@ -89,7 +89,7 @@ class MetastoreBackend(SequentialBackend):
     def ensure_schema(self, schema: str, branch: str | None = None) -> None:
         if not _NAME.fullmatch(schema):
             raise ConfigError(
-                f"The schema {schema} cannot be created: this catalog has names of lower case "
+                f"The schema {schema} cannot be created: this catalog has names of lower-case "
                 "letters, digits and underscores only. Nothing was changed. Give it another name."
             )
         present = self.metastore.schema_properties(schema)

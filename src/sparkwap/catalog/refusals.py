@@ -30,7 +30,8 @@ class PublishRefused(PublishError):
             way_on = (
                 "readers could confuse these names. Give one of them another `alias` or schema, "
                 "and build the branch again; or drop a table that nobody reads any more in Spark, "
-                "and publish the branch again: dbt run-operation wap_publish."
+                "and publish the branch again: "
+                "dbt run-operation wap_publish --args '{branch: <branch>}'"
             )
         super().__init__(
             _listed(
@@ -56,8 +57,9 @@ class RollbackRefused(PublishError):
             _listed(
                 "Nothing was rolled back: the catalog no longer holds what was published.",
                 self.mismatches,
-                "All tables are as they were. Roll back the later publish first with "
-                "`dbt run-operation wap_rollback`, or repair the tables by a new run.",
+                "All tables are as they were. Roll back the later publish first "
+                "(dbt run-operation wap_rollback --args '{run: <run>}'), or correct the tables "
+                "by a new run.",
             )
         )
 

@@ -43,8 +43,8 @@ _IN_TURN: Collection[Operation] = frozenset(
 """Operations that append rows to the ledger, whose tables all runs share."""
 
 _PARTLY = (
-    "`dbt run-operation wap_status` shows the state; when the cause is mended, the same command "
-    "makes the rest."
+    "`dbt run-operation wap_status` shows the state. Correct the cause, then run the same command "
+    "again: it does the rest."
 )
 _LOOK_WAITS_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)
 
@@ -292,7 +292,8 @@ class Store(Documents):
             raise CommitUnknown(
                 f"The catalog's {self._what} failed during a commit: {failure.reason}. "
                 f"{self._extent} When the {self._what} is back, `dbt run-operation wap_status` "
-                "shows the state; `dbt retry` checks it, and does nothing twice."
+                "shows the state. Then run the same command again (`dbt retry` for a build): it "
+                "checks the state, and does nothing twice."
             ) from cause
         self.delete(staged.files)
         raise CatalogError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import time
 import traceback
@@ -256,7 +257,7 @@ def _status(arguments: argparse.Namespace) -> CommandEnd:
 
     found = status(arguments.lake)
     if found is None:
-        print("not running; the next dbt command starts it, or: sparkwap server start")
+        print(f"not running; a dbt command starts it, or: {_start_command(arguments.lake)}")
         return CommandEnd("stopped", ServerState("stopped"))
     endpoint = found.endpoint
     rows = {
@@ -277,6 +278,11 @@ def _status(arguments: argparse.Namespace) -> CommandEnd:
         found.descriptors, found.idle, tuple(found.clients),
     )  # fmt: skip
     return CommandEnd(result=state)
+
+
+def _start_command(lake: Path) -> str:
+    """Return the command that starts the server of a lake."""
+    return f"sparkwap server start --lake {shlex.quote(str(lake))}"
 
 
 def _doctor(arguments: argparse.Namespace) -> CommandEnd:
@@ -300,11 +306,13 @@ def _logs(arguments: argparse.Namespace) -> CommandEnd:
     if not path.exists():
         raise SparkwapError(
             f"There is no log at {path}: the server of this lake was never started. "
-            "Set another lake with --lake, or start the server: sparkwap server start"
+            f"Set another lake with --lake, or start the server: {_start_command(arguments.lake)}"
         )
     if arguments.output == "json":
         if arguments.follow:
-            raise ConfigError("--follow has no JSON. Leave out one of the two options.")
+            raise ConfigError(
+                "--follow cannot be combined with --output json. Leave out one of the two."
+            )
         lines = path.read_text(errors="replace").splitlines()
         return CommandEnd(result=ServerLog(path, tuple(lines)))
     with path.open(errors="replace") as log:

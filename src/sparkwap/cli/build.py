@@ -167,9 +167,10 @@ def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
     files = "\n".join(f"    {file.path}" for file in drop.files)
     waiting = _dates(later)
     return (
-        f"The drop {drop} was not published ({how}); readers of main see the state "
-        f"before it.{f' Waiting: {waiting}.' if waiting else ''} Its files:\n{files}\n"
-        "Publish it (the commands are above), or move its files away; then: sparkwap build"
+        f"The drop {drop} was not published as a whole ({how}). The output of dbt above has the "
+        f"reason, and what is published.{f' Waiting: {waiting}.' if waiting else ''} Its files:\n"
+        f"{files}\nPublish it by the commands above, correct the cause, or move its files away; "
+        "then: sparkwap build"
     )
 
 
@@ -202,8 +203,8 @@ def register_build(commands: Commands) -> None:
         "It stops at the first drop that is not published. The variable landing_until (--vars) is "
         "the last load date to build. If no file and no message is unread and today's last publish "
         "has the same code, nothing is built; with --again, or with an argument for dbt, "
-        "everything is built again. With --stale, only the nodes are built that `sparkwap plan` "
-        "shows as such.",
+        "everything is built again. With --stale, only what `sparkwap plan` shows under "
+        "`To build` is built.",
         _build,
     )
 
@@ -258,9 +259,9 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
         if waiting:
             why: str | None = messages_listed(waiting)
         elif faults:
-            why = "its errors show the faults"
+            why = "what is above cannot be read, and the errors of the build show it"
         elif select:
-            why = "what is stale"
+            why = "only what is stale"
         elif AGAIN in arguments or asks_for_more(call, os.environ):
             why = "as requested"
         else:
@@ -271,7 +272,7 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
                 f"nothing to build (to build anyway: sparkwap build {AGAIN})"
             )
             return CommandEnd(result=BuildResult(faults=tuple(faults)))
-        tell(f"no unread landing files; one build of the present data: {why}")
+        tell(f"no unread landing files; one build: {why}")
         end = run()
         return _ended([_built(end, None)], end.message, faults)
     return _build_drops(found, run, lambda names: known_files(lake, models, names), faults, tell)

@@ -109,13 +109,18 @@ def replay_summary(before: int, after: int, code: int) -> str:
     """Return the message after a replay."""
     if code:
         return (
-            f"No row was accepted (dbt ended with code {code}); readers of main see the state "
-            "before the replay. For the reason: dbt run-operation wap_status"
+            f"dbt ended with code {code}, so the replay is not published as a whole; "
+            f"{before - after:,} of {counted(before, 'row')} accepted. The output of dbt above has "
+            "the reason. To see the open branches: dbt run-operation wap_status"
         )
-    stay = (
-        f"; {counted(after, 'row')} stay in quarantine: sparkwap quarantine list" if after else ""
-    )
-    return f"{counted(before - after, 'row')} of {before:,} accepted{stay}"
+    if before == after:
+        return (
+            f"No row of {before:,} was accepted: the rows are still bad, or the gate held the "
+            "run. To see a held branch: dbt run-operation wap_status"
+        )
+    stay = "stays" if after == 1 else "stay"
+    rest = f"; {counted(after, 'row')} {stay} in quarantine: sparkwap quarantine list"
+    return f"{counted(before - after, 'row')} of {before:,} accepted{rest if after else ''}"
 
 
 def _short(text: str) -> str:
@@ -128,7 +133,8 @@ def _short(text: str) -> str:
 
 def _list(arguments: argparse.Namespace) -> CommandEnd:
     call = call_of(arguments)
-    models = chosen(raw_models(call.manifest(), call.project_dir), arguments.model)
+    manifest = call.manifest("sparkwap quarantine list")
+    models = chosen(raw_models(manifest, call.project_dir), arguments.model)
     lake = call.lake()
     found = [(model, rows) for model in models if (rows := bad_rows(lake, model))]
     print("\n".join(listing(found)))
@@ -138,7 +144,8 @@ def _list(arguments: argparse.Namespace) -> CommandEnd:
 
 def _replay(arguments: argparse.Namespace) -> CommandEnd:
     call = call_of(arguments)
-    models = chosen(raw_models(call.manifest(), call.project_dir), arguments.model)
+    manifest = call.manifest("sparkwap quarantine replay")
+    models = chosen(raw_models(manifest, call.project_dir), arguments.model)
     return replay(call, models, say)
 
 

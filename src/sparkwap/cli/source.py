@@ -64,7 +64,9 @@ def register_source(commands: Commands) -> None:
     )  # fmt: skip
     add.add_argument("--source", required=True, help="name of the source, such as crm")
     add.add_argument("--entity", required=True, help="name of the table, such as customers")
-    add.add_argument("--key", default="", help="key columns, separated by commas (default: guess)")
+    add.add_argument(
+        "--key", default="", help="key columns, separated by commas (default: a guess)"
+    )
     add.add_argument("--kind", choices=KINDS, help="content of the drops (default: a guess)")
     add.add_argument("--operation", help="column with the operation codes (default: a guess)")
     add.add_argument("--full", metavar="PATTERN", help="names of full loads (default: a guess)")

@@ -54,7 +54,7 @@ def register_stream(commands: Commands) -> None:
         "It runs until it is stopped (Ctrl-C, SIGTERM). Each build is one gated dbt build of the "
         "raw models that have unread messages and everything downstream. After a build that is not "
         "published, it waits twice as long before each further try, at most ten minutes. SECONDS "
-        "are between two looks at the topics (default: 30).",
+        "is the time between two checks of the topics (default: 30).",
         _parsed,
     )
 
@@ -143,12 +143,16 @@ def stream(
             tell(redact(f"{type(error).__name__}: {error}"))
             failures += 1
         if failures:
-            tell(f"not published; the next try is in {pause(every, failures):g} s")
+            tell(
+                "the last try failed, or was not published; next try in "
+                f"{pause(every, failures):g} s"
+            )
         sleep(pause(every, failures))
 
 
 def _topics(call: DbtCall) -> list[RawModel]:
-    return [m for m in raw_models(call.manifest(), call.project_dir) if m.entry.topic]
+    manifest = call.manifest("sparkwap stream")
+    return [m for m in raw_models(manifest, call.project_dir) if m.entry.topic]
 
 
 def _build(

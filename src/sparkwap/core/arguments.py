@@ -40,7 +40,7 @@ class Arguments:
 
     name: ClassVar[str]
     only_reads: ClassVar[bool] = False
-    harmless: ClassVar[str] = "Nothing has changed"
+    harmless: ClassVar[str] = "Nothing was changed"
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -63,7 +63,7 @@ class Arguments:
     @classmethod
     def refused(cls, problem: str) -> ConfigError:
         """Return the error for a problem with the arguments, with a list of all arguments."""
-        given = "--args '{key: value}' of dbt, --key value of sparkwap"
+        given = "--args '{key: value}' of dbt; --key value of sparkwap, with - for _"
         head = f"{cls.name}: {problem}. {cls.harmless}. Arguments ({given}):"
         return ConfigError("\n".join([head, *(f"  {key}: {what}" for key, what in cls.legal())]))
 

@@ -190,8 +190,8 @@ class DbtCall:
         if profile.credentials.type != "sparkwap":
             raise ConfigError(
                 f"The profile's target '{profile.target_name}' has type "
-                f"'{profile.credentials.type}'; this command needs type 'sparkwap'. Set another "
-                "target with --target."
+                f"'{profile.credentials.type}'; this command needs type 'sparkwap'. Nothing was "
+                "read or built. Set another target with --target."
             )
         return profile
 
@@ -264,11 +264,11 @@ def parse_call(arguments: Sequence[str]) -> DbtCall:
     try:
         variables = yaml.safe_load(own.vars) or {}
     except yaml.YAMLError as error:
-        raise ConfigError(f"--vars is not YAML: {error}. Nothing was built.") from error
+        raise ConfigError(f"--vars is not YAML: {error}. Nothing was read or built.") from error
     if not isinstance(variables, dict):
         raise ConfigError(
             f"--vars is '{own.vars}', which is not a YAML mapping such as '{{key: value}}'. "
-            "Nothing was built."
+            "Nothing was read or built."
         )
     project_dir = find_project(own.project_dir)
     return DbtCall(

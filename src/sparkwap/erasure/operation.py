@@ -122,7 +122,7 @@ class Erasure:
             raise ConfigError("\n".join([*plan, *report.next_steps(request, found.blockers)]))
         self._lake.store.backend.require_writer()
         remove_leftovers(self._lake)
-        self._require_no_maintenance("Nothing has changed")
+        self._require_no_maintenance("Nothing was changed")
         if not journal.report:
             journal.report = report.before(found)
         journal.write(path)
@@ -248,7 +248,7 @@ class Erasure:
             raise GateError(
                 f"{'.'.join(rewrite.identifier)}: the branch {branch} does not have the expected "
                 f"rows (number, sum and check of hashes: expected {', '.join(expected)}; found "
-                f"{', '.join(actual)}). Nothing was published; readers of main see no change."
+                f"{', '.join(actual)}). This try has published nothing."
             )
         return True
 
@@ -280,7 +280,8 @@ class Erasure:
             raise GateError(
                 f"{'.'.join(identifier)} got the audit branch {branches[0]} while its rows were "
                 "erased. The erasure is published, but former snapshots still hold the rows. "
-                "Publish or discard that branch "
+                "Publish that branch "
+                f"({next_command.operation('wap_publish', branches[0])}), or discard it "
                 f"({next_command.operation('wap_discard', branches[0])})."
             )
 

@@ -30,7 +30,7 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
     for place in found.places:
         rows, going, changing = found.counts.get(place.identifier, (0, 0, 0))
         if place.identifier in found.counts:
-            text = f"{going} of {rows} rows are deleted, {changing} change"
+            text = f"{going} of {rows} rows to delete, {changing} to change"
         else:
             text = "no row"
         lines.append(f"  {place.name}   {text}")
@@ -49,7 +49,7 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
         state = states[identifier]
         gone = sorted(name for name in state.refs if name != md.MAIN)
         lines.append(
-            f"  {'.'.join(identifier)} loses all earlier time travel and rollbacks"
+            f"  {'.'.join(identifier)} will have no earlier time travel and no earlier rollbacks"
             + (f", with {', '.join(gone)}" if gone else "")
         )
     return lines
@@ -88,8 +88,9 @@ def plan_result(request: Erase, found: Found, begun: Mapping[str, Any]) -> Erasu
 def call_again(request: Erase) -> str:
     """Return the next step after an interruption."""
     return (
-        f"The {request.name} is not done: published tables stay published, other tables have not "
-        "changed. Call it again with the same arguments; it continues from there."
+        f"{request.name} is not complete. Tables that it has published stay published; the rows of "
+        "all other tables are as they were. Run the same command again, with the same arguments: "
+        "it continues from there."
     )
 
 
@@ -208,8 +209,9 @@ def result(report: Mapping[str, Any], written: Sequence[Path]) -> list[str]:
         lines.append(f"Proven: {len(files)} files read, none holds the subject.")
     if report["outside_the_lake"]:
         lines.append(
-            "These landing files hold the subject, edit or delete them; messages of a Kafka topic "
-            "(topic/id/partition/offsets) go by its retention or compaction:"
+            "These landing files hold the subject: edit or delete them. What is like "
+            "topic/id/partition/offsets are messages of a Kafka topic, which its retention or "
+            "compaction removes:"
         )
         lines += [f"  {path}" for path in report["outside_the_lake"][:_SHOWN]]
         if len(report["outside_the_lake"]) > _SHOWN:

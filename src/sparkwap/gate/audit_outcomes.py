@@ -11,7 +11,7 @@ _SKIPPED = 2
 _SEVERITIES = {"pass": 0, "warn": 1, **dict.fromkeys(NOT_RUN, _SKIPPED), "fail": 3, "error": 4}
 _UNKNOWN = 5
 _LET_THROUGH = ("pass", "warn", "accepted")
-_OUTDATED = "has changed since it passed, so that it has to run again"
+_OUTDATED = "changed since the last pass, so that a new run is needed"
 _OF_EARLIER = " in an earlier run; it is not a test of this run"
 
 

@@ -278,9 +278,9 @@ def _settings(kind: str, dropped: Mapping[str, str] | None) -> Iterator[Finding]
     if dropped is None:
         yield Finding(
             "not safe",
-            f"it could not be found out whether {kind} sessions keep their settings",
+            f"the doctor could not check whether {kind} sessions keep their settings",
             "Without spark.wap.branch, builds write to main.",
-            "see the error above",
+            "fix the other findings, then run `sparkwap doctor` again",
         )
     elif dropped:
         kept = ", ".join(f"{key} is {value or 'not set'}" for key, value in sorted(dropped.items()))
@@ -330,7 +330,7 @@ def _gate(facts: LakeFacts) -> Iterator[Finding]:
         why = f": {facts.probe_error}" if facts.probe_error and not facts.warehouse_error else ""
         yield Finding(
             "not safe",
-            f"it could not be found out whether writes stay on their audit branch{why}",
+            f"the doctor could not check whether writes stay on their audit branch{why}",
             "Runs are refused until this is known.",
             "make sure that the server can write to the catalog and the warehouse, then run "
             "`sparkwap doctor` again",

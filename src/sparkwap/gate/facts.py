@@ -11,11 +11,11 @@ PARTIAL = {
 
 NOT_RUN = {
     "skipped": "did not run (skipped)",
-    "disabled": "is disabled (wap_disabled_tests: publish accepts it)",
+    "disabled": "did not run: disabled (wap_disabled_tests: publish accepts it)",
     "empty": "ran with --empty, on no rows",
     "sample": "ran with --sample, on a part of the rows",
-    "gone": "does not exist with the --vars of this call (wap_warnings: publish accepts it)",
-    "elsewhere": "is in the project that built it last (wap_warnings: publish accepts it)",
+    "gone": "did not exist with the --vars of this call (wap_warnings: publish accepts it)",
+    "elsewhere": "belonged to the project that built it last (wap_warnings: publish accepts it)",
     "deferred": "read the tables of another state (--favor-state)",
 }
 """Statuses of tests that did not audit the candidates, with their texts."""

@@ -278,7 +278,8 @@ class _Reader:
             raise ConfigError(
                 "The vars of sparkwap have errors; nothing was run.\n  "
                 + "\n  ".join(problems)
-                + "\nCorrect them in dbt_project.yml (vars:) or in --vars, and run again."
+                + "\nCorrect them in dbt_project.yml (vars:), in --vars, or in the environment "
+                "(SPARKWAP_BRANCH and so on), and run again."
             )
 
     def _unknown(self, key: object) -> str:

@@ -62,7 +62,7 @@ def lines(
     longest = max(len(row.node.name) for group in shown.values() for row in group[:_ROWS_SHOWN])
     text = [f"sparkwap  run {short_run_id(run_id)} on branch {branch}"]
     for outcome, group in shown.items():
-        text += _group(outcome, group, longest)
+        text += _group(outcome, group, longest, branch)
     text += _notices(closing)
     text += _totals(closing, rows)
     if closing.refused is not None:
@@ -118,7 +118,9 @@ def next_of_not_closed(branch: str) -> list[str]:
     )
 
 
-def _group(outcome: Outcome, group: Sequence[NodeOutcome], width: int) -> Iterable[str]:
+def _group(
+    outcome: Outcome, group: Sequence[NodeOutcome], width: int, branch: str
+) -> Iterable[str]:
     label = f"{_INDENT}{outcome:<{_LABEL_WIDTH}}"
     alike: dict[tuple[str, ...], list[NodeOutcome]] = {}
     for number, row in enumerate(group):
@@ -140,7 +142,8 @@ def _group(outcome: Outcome, group: Sequence[NodeOutcome], width: int) -> Iterab
         left -= len(same)
     if len(group) > _ROWS_SHOWN:
         # wap_status shows open branches, so it does not show published tables.
-        hint = "" if outcome == "published" else ": dbt run-operation wap_status"
+        status = next_command.operation("wap_status", branch)
+        hint = "" if outcome == "published" else f": {status}"
         yield f"{label}and {len(group) - _ROWS_SHOWN:,} more{hint}"
 
 
@@ -182,10 +185,10 @@ def _totals(closing: ClosedRun, rows: Sequence[NodeOutcome]) -> Iterable[str]:
     counts = [(outcome, sum(row.outcome == outcome for row in rows)) for outcome in _OUTCOMES]
     if closing.refused is not None:
         refused = "The catalog refused the publish, so nothing was published"
-        yield f"{_INDENT}{refused}{_readers(closing)}"
+        yield f"{_INDENT}{refused}{readers(closing)}"
     elif not live:
         kept = " and ".join(f"{count} {outcome}" for outcome, count in counts if count)
-        yield f"{_INDENT}Nothing was published ({kept}){_readers(closing)}"
+        yield f"{_INDENT}Nothing was published ({kept}){readers(closing)}"
     else:
         what = counted(live, "table") if live == total else f"{live:,} of {total:,} tables"
         tail = "" if live == total else "; the others stay on the branch, where no reader sees them"
@@ -195,8 +198,11 @@ def _totals(closing: ClosedRun, rows: Sequence[NodeOutcome]) -> Iterable[str]:
         yield f"{_INDENT}Published {what} {how}{took}{tail}."
 
 
-def _readers(closing: ClosedRun) -> str:
-    """Return the state of main for readers after a run without publish; '.' without the net."""
+def readers(closing: ClosedRun) -> str:
+    """Return what readers of main see after a run without publish, as the end of a sentence.
+
+    It is only a period if nobody has watched `main`.
+    """
     if not closing.watched:
         return "."
     left = sorted({".".join(move.identifier) for move in closing.caught if not move.back})

@@ -63,7 +63,8 @@ def list_files(
     if not root.is_dir():
         raise LandingError(
             f"There is no landing folder {root}. Nothing was read. "
-            "Set LANDING to the folder that holds <entity>/load_date=YYYY-MM-DD/<files>."
+            "Set `drop.root` in the meta of the raw models (dbt_project.yml; in the demo the "
+            "variable LANDING) to the folder that holds <entity>/load_date=YYYY-MM-DD/<files>."
         )
     index, resolved = index or Index(), dict[Path, Path]()
     try:
@@ -113,7 +114,7 @@ def _folders(root: Path, entry: Entry) -> list[Path]:
     if not found or not found[0].is_dir():
         raise LandingError(
             f"The landing folder {root} has no folder '{entry.path}'. Nothing was read. "
-            "Set LANDING to a folder that has it, or exclude its raw model: "
+            "Create it, correct `path` in the landing entry, or exclude its raw model: "
             "--exclude <raw model>+"
         )
     return found
@@ -218,14 +219,15 @@ def _require_inside(root: Path, path: Path, resolved: dict[Path, Path]) -> str:
     if not real.is_relative_to(resolved[root]):
         raise LandingError(
             f"{path} is a link that leads out of the landing folder, to {real}. Nothing was read. "
-            "Replace the link with a copy of the file, or set LANDING to the folder of the file."
+            "Replace the link with a copy of the file, or set `drop.root` (dbt_project.yml) to the "
+            "folder of the file."
         )
     name = path.relative_to(root).as_posix()
     if has_controls(name) or ":" in name:
         raise LandingError(
             f"The name {name!r} in the landing folder has a colon, which Spark cannot open, or a "
             "line end or another control character. Nothing was read. Rename the file, "
-            "then: dbt retry"
+            "then run the same command again (`dbt retry` for a dbt command)."
         )
     return name
 

@@ -98,7 +98,7 @@ class TableInspector:
         if missing:
             raise SparkwapError(
                 f"There is no table or schema {', '.join(missing)} that this project has built in "
-                "this target. Nothing has changed. Give names as schema.table or schema."
+                "this target. Nothing was changed. Give names as schema.table or schema."
             )
         return chosen
 

@@ -92,7 +92,7 @@ def lines(report: Report, *, short: bool = False) -> list[str]:
             idle += 1
         else:
             found += text[0]
-    head = "Maintained:" if report.done else "A maintenance would do this (nothing has changed):"
+    head = "Maintained:" if report.done else "A maintenance would do this (nothing was changed):"
     failed = [f"  failed   {problem}" for problem in report.failed]
     if not found:
         return [head, *failed] if failed else ["There is nothing to maintain."]

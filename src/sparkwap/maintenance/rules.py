@@ -59,7 +59,7 @@ class Rules:
         if problem is not None:
             known = ", ".join(field.name for field in fields(cls))
             raise ConfigError(
-                f"wap_maintain in the config of {table}: {problem}. Nothing has changed. It is "
+                f"wap_maintain in the config of {table}: {problem}. Nothing was changed. It is "
                 f"false, or a mapping with any of: {known}."
             )
         return cls(**{key: value for key, value in given.items() if value is not None})

@@ -332,7 +332,7 @@ def _head(report: SweepReport) -> str:
     if not report.anything:
         return "There is nothing to sweep."
     if not report.done:
-        return "A sweep would remove (nothing has changed):"
+        return "A sweep would remove (nothing was changed):"
     return "Swept; readers of main see no change:"
 
 

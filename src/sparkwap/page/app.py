@@ -1,4 +1,4 @@
-"""The Streamlit app that ``sparkwap page`` runs: the side bar and the chosen view."""
+"""The Streamlit app that ``sparkwap page`` runs: the sidebar and the chosen view."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VIEWS: Mapping[str, tuple[str, Callable[[Page], None]]] = {
 
 
 def _sidebar(settings: access.Settings, call: DbtCall) -> tuple[str, int, bool]:
-    """Draw the side bar; returns the view, the days of history, and whether the token was given."""
+    """Draw the sidebar; returns the view, the days of history, and whether the token was given."""
     with st.sidebar:
         st.markdown("## sparkwap")
         st.caption(
@@ -92,7 +92,7 @@ def main() -> None:
                 return
             VIEWS[view][1](Page(call, lake, days, unlocked))
     except SparkwapError as error:
-        st.error("The page could not be read:")
+        st.error("The page cannot read the project or the lake:")
         st.code(redact(str(error)), language=None)
 
 

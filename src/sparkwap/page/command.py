@@ -130,8 +130,8 @@ def _public(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ConfigError(
-            f"--url {url} is no address of a page, such as https://lake.example.com/quality/. The "
-            "page was not started."
+            f"--url {url} is not the address of a page, such as "
+            "https://lake.example.com/quality/. The page was not started."
         )
     return f"{url.rstrip('/')}/"
 
@@ -216,4 +216,4 @@ def ready(own: str, public: str, settings: Settings, emit: Callable[[CommandEnd]
         print(f"Token:             {settings.token}", flush=True)
     if public != own:
         print(f"For the proxy:     {own}{urlsplit(public).path}", flush=True)
-    print("Rows, publish and discard need the token. Ctrl+C ends the page.", flush=True)
+    print("Rows, publish and discard need the token. Ctrl-C ends the page.", flush=True)

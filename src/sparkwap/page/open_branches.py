@@ -39,7 +39,7 @@ def next_commands(
         found.append(("run the tests again and publish", next_command.dbt("test", branch=branch)))
         found.append(("publish what was audited", next_command.operation("wap_publish", branch)))
     found.append(("show every row that differs", next_command.operation("wap_diff", branch)))
-    found.append(("drop the branch", next_command.operation("wap_discard", branch)))
+    found.append(("discard the branch", next_command.operation("wap_discard", branch)))
     return found
 
 
@@ -53,9 +53,14 @@ def publish_blocker(verdicts: Collection[str | None], in_use: bool) -> str:
     if in_use:
         return "A run is building on this branch. Wait until it has ended."
     if not verdicts or None in verdicts:
-        return "Its run did not end, so the gate gave no verdict. Build again, or discard it."
+        return (
+            "The run did not end, so the gate gave no verdict. Build again, or discard the branch."
+        )
     if "rejected" in verdicts:
-        return "The gate has rejected it. Fix the cause above and build again, or discard it."
+        return (
+            "The gate has rejected a table. Fix the cause above and build again, or discard the "
+            "branch."
+        )
     return ""
 
 

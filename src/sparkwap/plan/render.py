@@ -24,9 +24,8 @@ def text(plan: Plan) -> list[str]:
         )
     left = len(plan.tests) - sum(step.node_id.startswith("test.") for step in steps)
     if left:
-        lines.append(
-            f"  {counted(left, 'other test')}: run with the nodes that are built, or reused"
-        )
+        others = counted(left, "other test")
+        lines.append(f"  {others}: each runs if a node that it reads is built, else it is reused")
     if plan.stale:
         lines.append("Build these alone: sparkwap build --stale")
     return lines
@@ -104,7 +103,8 @@ def _head(plan: Plan) -> str:
     stale = set(plan.stale)
     built = [step for step in plan.nodes if step.node_id in stale]
     if not stale:
-        return f"Nothing to build: {counted(len(plan.nodes), 'node')} are as they were published."
+        nodes = counted(len(plan.nodes), "node")
+        return f"Nothing to build: {nodes} unchanged since the last publish."
     alone = [step for step in plan.tests if step.node_id in stale]
     also = f" and {counted(len(alone), 'test')} of what is live" if alone else ""
     cost, whole = _cost([*built, *alone]), _cost(plan.nodes)

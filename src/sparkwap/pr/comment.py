@@ -28,17 +28,17 @@ _TITLES: Mapping[Outcome, str] = {
     "discarded": "is closed",
     "gone": "is gone: its audited tables no longer exist",
 }
-_UNSEEN = "Readers of production do not see its changes."
+_UNSEEN = "Readers of main do not see its changes."
 _SENTENCES: Mapping[Outcome, str] = {
-    "nothing": "No model, seed or snapshot differs from production.",
+    "nothing": "No model, seed or snapshot differs from main.",
     "unfinished": f"The audit was stopped, or is still running. {_UNSEEN}",
     "ready": f"All changed tables have passed their tests on the branch. {_UNSEEN}",
     "held": f"A test did not run, or a rule of the gate holds a table. {_UNSEEN}",
-    "rejected": f"A merge would not publish it. {_UNSEEN}",
-    "moved": "Its publish was stopped, because production has changed since the audit. The next "
-    f"publish builds and audits it again on production as it is now. {_UNSEEN}",
+    "rejected": f"A merge would not publish the branch. {_UNSEEN}",
+    "moved": "Its publish was stopped, because main has changed since the audit. The next "
+    f"publish builds and audits it again on main as it is now. {_UNSEEN}",
     "published": "All its changes are live.",
-    "discarded": "The branch was discarded. It has not changed production.",
+    "discarded": "The branch was discarded. It has not changed main.",
     "gone": f"The ledger has an audit of tables that are no longer on the branch. {_UNSEEN}",
 }
 _STATUS = {"fail": "failed", "error": "could not run", "warn": "warned"}
@@ -81,7 +81,8 @@ def render(standing: BranchState, diff: str = "", limit: int = LIMIT) -> str:
     whole = "\n".join([*head, *body, "", diff.strip(), *tail]) + "\n"
     if len(whole) <= limit:
         return whole
-    note = "The data diff is too long for a comment: `dbt run-operation wap_diff` shows it."
+    command = next_command.operation("wap_diff", standing.branch)
+    note = f"The data diff is too long for a comment. To see it: `{command}`"
     noted = "\n".join([*head, *body, "", note, *tail]) + "\n"
     return noted if len(noted) <= limit else text[:limit]
 

@@ -346,8 +346,8 @@ class Publishing:
             raise PublishUnverified(
                 f"The publish {receipt.publish_id} was committed, but these are not as published: "
                 f"{names}. Another writer replaced them at once, or the catalog did not make the "
-                "commit that it reported. Look at them with `dbt run-operation wap_status`; undo "
-                "the publish with `dbt run-operation wap_rollback`."
+                "commit that it reported. Look at these tables in Spark. To undo the publish: "
+                f"{next_command.operation('wap_rollback', run=receipt.publish_id)}"
             )
 
 

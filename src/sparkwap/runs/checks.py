@@ -42,13 +42,13 @@ class Checks:
             return replace(placed, token=state.metadata_location, problem=problem)
         state = self.lake.state(placed.identifier)
         if state is None:
-            return replace(placed, problem="the table was dropped while the run was on")
+            return replace(placed, problem="the table was dropped during the run")
         if state.main != placed.base and not self._moved_by_others(placed, state):
             return replace(
                 placed,
                 problem=f"main moved from {placed.base} to {state.main} during the build. If no "
-                "other job writes to the table, this catalog does not keep Iceberg branches "
-                "apart, and sparkwap cannot protect the table",
+                "other job writes to the table, this catalog does not isolate Iceberg branches, "
+                "and sparkwap cannot protect the table",
             )
         if not md.is_gated(state.properties):
             return replace(placed, problem=UNGATED)
@@ -76,8 +76,8 @@ class Checks:
             return None
         ids = ", ".join(names.short_run_id(one) for one in sorted(others))
         return (
-            f"a statement of run {ids}, which was still on at the server, wrote to its audit "
-            "branch during the build"
+            f"a statement of run {ids} was still running on the server, and wrote to the table's "
+            "audit branch during the build"
         )
 
     def _moved_by_others(self, candidate: Candidate, state: TableState) -> bool:

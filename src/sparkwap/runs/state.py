@@ -18,7 +18,7 @@ from sparkwap.catalog import lease
 from sparkwap.core import next_command
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.names import is_run_branch, short_run_id
-from sparkwap.core.text import age
+from sparkwap.core.text import age, counted
 from sparkwap.gate.facts import PARTIAL
 from sparkwap.runs.rebase import downstream
 
@@ -280,8 +280,8 @@ def require_unpublished(ledger: Ledger, last: LastRun) -> None:
         undo = next_command.operation("wap_rollback", run=short_run_id(done[0].run_id))
         raise SparkwapError(
             f"{published_and_died(last, done)} So there is nothing to retry, and nothing was run. "
-            "What is still on its branch, if anything, is shown by `dbt run-operation wap_status`; "
-            f"undo the publish by `{undo}`."
+            "`dbt run-operation wap_status` shows what is still on its branch. To undo the "
+            f"publish: {undo}"
         )
 
 
@@ -289,9 +289,9 @@ def published_and_died(last: LastRun, done: Sequence[LedgerPublish]) -> str:
     """Return the message about a run that died after its publish."""
     tables = sum(len(publish.entries) for publish in done)
     return (
-        f"Run {short_run_id(last.run_id)}, the last one here, has published {tables} "
-        f"table{'s' if tables != 1 else ''} on {last.branch}, which is its whole publish, and died "
-        "before it could report this."
+        f"Run {short_run_id(last.run_id)} (branch {last.branch}), the last run of this target "
+        f"folder, has completed its publish of {counted(tables, 'table')}, and died before it "
+        "could report this."
     )
 
 

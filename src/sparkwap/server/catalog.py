@@ -168,12 +168,10 @@ def _postgres_url(uri: str) -> URL:
     try:
         url = make_url(uri)
     except ArgumentError:
-        raise ConfigError(f"`catalog_uri` is not a URI. Legal values: {expected}") from None
+        raise ConfigError(f"`catalog_uri` is not a URI. Legal: {expected}") from None
     if url.get_backend_name() != "postgresql" or not url.database:
         shown = url.render_as_string(hide_password=True)
-        raise ConfigError(
-            f"`catalog_uri` is {shown}, which is not supported. Legal values: {expected}"
-        )
+        raise ConfigError(f"`catalog_uri` is {shown}, which is not supported. Legal: {expected}")
     return url
 
 

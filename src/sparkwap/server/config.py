@@ -57,22 +57,26 @@ class ServerConfig:
         remember(self.spark_conf, {"uri": self.catalog_uri})
         problems = list(self._problems())
         if problems:
-            raise ConfigError("The server's settings are invalid: " + "; ".join(problems))
+            raise ConfigError(
+                f"The server's settings are invalid: {'; '.join(problems)}. The server was not "
+                "started. Correct them in profiles.yml, or in the options of `sparkwap server "
+                "start`."
+            )
 
     def _problems(self) -> list[str]:
         found = []
         for name in ("thrift_port", "connect_port"):
             port = getattr(self, name)
             if not 0 <= port <= 65535:
-                found.append(f"{name} is {port}, legal are 0 (choose a free port) to 65535")
+                found.append(f"{name} is {port}, legal: 0 (a free port) to 65535")
         if self.thrift_port and self.thrift_port == self.connect_port:
             found.append(f"thrift_port and connect_port are both {self.thrift_port}")
         if not _MEMORY.match(self.memory):
-            found.append(f"memory is {self.memory!r}, legal are sizes such as '2g' or '1500m'")
+            found.append(f"memory is {self.memory!r}, legal: sizes such as '2g' or '1500m'")
         if self.cores is not None and self.cores < 1:
-            found.append(f"cores is {self.cores}, legal is 1 or more, or nothing for all cores")
+            found.append(f"cores is {self.cores}, legal: 1 or more, or nothing for all cores")
         if self.idle_minutes < 0:
-            found.append(f"idle_minutes is {self.idle_minutes}, legal is 0 (never) or more")
+            found.append(f"idle_minutes is {self.idle_minutes}, legal: 0 (never) or more")
         found += [
             f"spark_conf has {key!r}, keys must begin with 'spark.' and have no blanks"
             for key in self.spark_conf

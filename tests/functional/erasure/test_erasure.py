@@ -60,8 +60,8 @@ def test_one_person_is_erased_with_proof(
 
     # Without confirm, nothing changes, and the blockers are listed.
     plan = people.operation("wap_erase", **KEYS).succeeded()
-    assert "raw_shop__customers   2 of 6 rows are deleted, 1 change" in plan.text
-    assert "snp_shop__customers   2 of 4 rows are deleted, 0 change" in plan.text
+    assert "raw_shop__customers   2 of 6 rows to delete, 1 to change" in plan.text
+    assert "snp_shop__customers   2 of 4 rows to delete, 0 to change" in plan.text
     assert f"wap_discard --args '{{branch: {held.branch}}}'" in plan.text
     assert found(plan)["state"] == "blocked"
     refused = people.operation("wap_erase", **KEYS, confirm=True).failed()

@@ -134,7 +134,7 @@ def test_dbt_killed_in_the_middle_of_a_run(shop: Any) -> None:
     status = shop.project.operation("wap_status", branch=branch).succeeded()
     assert "its run did not end, so nothing on the branch can be published" in status.text
     refused = shop.project.operation("wap_publish", branch=branch).failed()
-    assert "its run did not end. Nothing has changed." in refused.text
+    assert "its run did not end. Nothing was changed." in refused.text
     shop.project.operation("wap_discard", branch=branch).succeeded()
     assert _heads(*place) == others
     assert shop.new() == set()

@@ -103,5 +103,5 @@ def test_a_failed_test_of_no_table_is_named(shop: Any) -> None:
     assert "orders" in shop.new()
     document = done.document
     assert document["outcome"] == "rejected"
-    assert document["message"] == "Failed, and of no table of the run: ones_are_wrong."
+    assert document["message"] == "These failed, and belong to no table of the run: ones_are_wrong."
     assert {one["outcome"] for one in document["result"]["tables"]} == {"published"}

@@ -95,7 +95,7 @@ def test_files_are_merged_and_no_reader_sees_another_row(
     assert int(old["total-data-files"]) > 9 and int(old["total-delete-files"]) > 3
 
     explained = maintain(project, explain=True).succeeded()
-    assert "A maintenance would do this (nothing has changed):" in explained.text
+    assert "A maintenance would do this (nothing was changed):" in explained.text
     assert f"{schema}.events" in explained.text
     assert "saves" in explained.text
     assert reader.pointers(schema) == pointers

@@ -198,7 +198,7 @@ def test_a_rejected_branch_cannot_be_approved(page: Shown) -> None:
     before = page.amounts()
     page.view("Branches", page.token)
     page.browser.wait_for("are unlocked.")
-    page.browser.wait_for("This branch cannot be published. The gate has rejected it.")
+    page.browser.wait_for("This branch cannot be published. The gate has rejected a table.")
     assert page.browser.disabled("Approve and publish")
     shut = "[...document.querySelectorAll('button')].filter(one => one.disabled)"
     page.browser.run(f"{shut}.forEach(one => {{one.disabled = false; one.click()}})")

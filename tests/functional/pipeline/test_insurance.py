@@ -167,7 +167,7 @@ def test_each_file_is_read_once(insurer: Pipeline) -> None:
     assert sum(row["_kind"] == "row" for row in before) == 25 + 5
     done = insurer.sparkwap("build", "--again")
     assert done.returncode == 0, done.stdout
-    assert "no unread landing files; one build of the present data: as requested" in done.stdout
+    assert "no unread landing files; one build: as requested" in done.stdout
     assert len(insurer.rows("raw_insurance__policies")) == len(before)
 
 

@@ -97,7 +97,7 @@ def test_a_sweep_removes_the_branch_and_the_files_of_a_run(
     before, seen = files(lake_dir, schema), reader.look(schema)
 
     look = project.operation("wap_sweep", **NOW, dry_run=True).succeeded()
-    assert "A sweep would remove (nothing has changed):" in look.text
+    assert "A sweep would remove (nothing was changed):" in look.text
     assert f"branch   {held.branch}   3 tables" in look.text
     assert (files(lake_dir, schema), reader.look(schema)) == (before, seen)
 

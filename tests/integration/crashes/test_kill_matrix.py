@@ -229,9 +229,13 @@ def assert_told(lake: Any, a_run: bool, *, published: bool) -> None:
     open_ones, half_way = lake.branches.all(), bool(lake.publishing.on_their_way())
     assert ("No audit branch is open" in text) == (not open_ones)
     assert all(one.branch in text and "wap_discard" in text for one in open_ones)
-    assert ("has not come to its end: some of its tables" in text) == half_way
+    assert ("has not ended: some of its tables" in text) == half_way
     if a_run:
-        word = "has published 4 tables" if published and not half_way else "has not come to its end"
+        word = (
+            "has completed its publish of 4 tables"
+            if published and not half_way
+            else "has not ended"
+        )
         assert word in text
         assert ("It has published nothing" in text) == (not published and not half_way)
 

@@ -174,7 +174,7 @@ def test_a_rejected_branch_can_be_discarded_and_not_approved(draw: Draw, lake: L
     page = draw("Branches")
     assert buttons(page)[f"publish-{BRANCH}"] is False
     assert buttons(page)[f"discard-{BRANCH}"] is True
-    assert "The gate has rejected it." in texts(page)
+    assert "The gate has rejected a table." in texts(page)
 
 
 def test_the_token_enables_the_buttons_and_discard_needs_a_confirmation(

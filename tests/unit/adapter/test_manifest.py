@@ -179,7 +179,7 @@ def test_a_dropped_test_without_other_tables_counts_against_no_table() -> None:
     assert facts.tests() == []
     assert facts.seen([]) == []
     assert facts.dropped() == (
-        "notice     1 test of disabled or missing models counts against no table: t"
+        "notice     1 test of disabled or missing models did not run, which holds no table: t"
     )
 
 
@@ -207,7 +207,7 @@ def test_a_test_of_a_missing_model_is_not_a_disabled_test() -> None:
     test.file_key_name = "models.gone"
     facts = manifest(TABLE, disabled=(test,))
     assert facts.tests() == []
-    assert str(facts.dropped()).endswith("against no table: t")
+    assert str(facts.dropped()).endswith("holds no table: t")
 
 
 def test_a_dropped_test_counts_against_the_tables_of_its_unresolved_refs() -> None:

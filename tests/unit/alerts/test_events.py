@@ -16,6 +16,7 @@ from sparkwap.gate.settings import GateSettings
 from sparkwap.gate.verdicts import decide
 from sparkwap.ledger.records import LedgerPublish
 from sparkwap.runs.types import RunEnd
+from sparkwap.runs.watched import GateBypass
 
 from .conftest import NOW, RUN, sample
 
@@ -70,13 +71,23 @@ def of_run(closing: RunEnd, **more: Any) -> list[events.Event]:
 
 class TestRuns:
     def test_a_rejected_table_has_an_event_and_held_tables_have_none(self) -> None:
-        (event,) = of_run(ended("fail"))
+        (event,) = of_run(ended("fail", watched=True))
         assert (event.kind, event.subject, event.branch) == ("rejected", "shop.orders", BRANCH)
         assert event.owners == ("jane", "tester")
         assert event.reasons == ("test t failed (3 rows)",)
         assert [(t.name, t.failures, t.sample) for t in event.tests] == [("t", 3, sample(("1",)))]
         assert [(c.purpose, c.command) for c in event.commands] == [("after a fix", "dbt retry")]
-        assert event.state == "Readers of main see the state before this run."
+        assert event.state == (
+            "Nothing was published; readers of main still see the state before this run."
+        )
+
+    def test_the_state_claims_only_what_was_watched(self) -> None:
+        assert of_run(ended("fail"))[0].state == "Nothing was published."
+        moved = GateBypass(("shop", "orders"), None, "moved", back=False)
+        (event,) = of_run(ended("fail", watched=True, caught=(moved,)))
+        assert event.state == (
+            "Nothing was published; but readers of main see what the run has done to shop.orders."
+        )
 
     def test_a_published_run_has_no_events(self) -> None:
         assert of_run(ended("pass", published=3)) == []

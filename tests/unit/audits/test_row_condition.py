@@ -39,8 +39,7 @@ FIELDS = [{"name": name, "type": kind} for name, kind in TYPES.items()]
 
 def follows(condition: str) -> bool:
     form = form_of(f"select * from s.t where {condition}")
-    assert form is not None
-    return form.follows_from_rows(FIELDS)
+    return form is not None and form.follows_from_rows(FIELDS)
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_schemas_with_members_stay(rows: MetastoreBackend) -> None:
 def test_a_users_schema_is_no_side_schema(rows: MetastoreBackend) -> None:
     with pytest.raises(ConfigError, match="no schema of sparkwap"):
         rows.ensure_schema("s", "b")
-    with pytest.raises(ConfigError, match="lower case letters"):
+    with pytest.raises(ConfigError, match="lower-case letters"):
         rows.ensure_schema("Shop")
 
 
@@ -196,7 +196,7 @@ def lake(rows: MetastoreBackend) -> Lake:
 
 def test_what_a_metastore_cannot_have_is_refused_before_it_is_built(lake: Lake) -> None:
     lake.require_possible(("s", "new"), None, "table")
-    with pytest.raises(ConfigError, match="lower case"):
+    with pytest.raises(ConfigError, match="lower-case"):
         lake.require_possible(("s", "New"), None, "table")
     with pytest.raises(CatalogError, match="neither for a moment"):
         lake.require_possible(("s", "t"), "view", "table")

@@ -143,7 +143,7 @@ def test_a_change_without_new_files_is_one_plain_build(lake: Lake) -> None:
     lake.why = "the code has changed since the last publish"
     assert lake.build() == 0
     assert lake.builds == [None]
-    assert lake.lines[-1].endswith(f"one build of the present data: {lake.why}")
+    assert lake.lines[-1].endswith(f"one build: {lake.why}")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_requested_build_runs(
         monkeypatch.setenv(environment, "true")
     assert lake.build(*arguments) == 0
     assert lake.builds == [None]
-    assert lake.lines == ["no unread landing files; one build of the present data: as requested"]
+    assert lake.lines == ["no unread landing files; one build: as requested"]
 
 
 def test_unread_messages_are_one_build(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def test_unread_messages_are_one_build(lake: Lake, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(build, "unread_topics", lambda *_: ({"raw_t": 1234}, []))
     assert lake.build() == 0
     assert lake.builds == [None]
-    assert lake.lines[-1].endswith("one build of the present data: raw_t has 1,234 unread messages")
+    assert lake.lines[-1].endswith("one build: raw_t has 1,234 unread messages")
 
 
 def test_a_broker_that_is_down_does_not_stop_the_files(
@@ -309,7 +309,7 @@ def test_the_first_rejected_drop_stops_it(lake: Lake) -> None:
     assert lake.build() == 1
     assert lake.builds == [JANUARY, FEBRUARY]
     last = lake.lines[-1]
-    assert "drop 2024-02-29 was not published (dbt ended with code 1)" in last
+    assert "drop 2024-02-29 was not published as a whole (dbt ended with code 1)" in last
     assert "Waiting: 2024-03-31." in last
     assert [one.outcome for one in lake.end.result.builds] == ["published", "rejected"]
     assert lake.end.result.waiting == (str(MARCH),)

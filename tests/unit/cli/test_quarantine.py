@@ -56,7 +56,11 @@ def test_rows_are_listed_with_file_and_line() -> None:
 def test_the_summary_of_a_replay() -> None:
     assert quarantine.replay_summary(5, 0, 0) == "5 rows of 5 accepted"
     assert "3 rows of 5 accepted; 2 rows stay" in quarantine.replay_summary(5, 2, 0)
-    assert "No row was accepted (dbt ended with code 1)" in quarantine.replay_summary(5, 5, 1)
+    assert "4 rows of 5 accepted; 1 row stays" in quarantine.replay_summary(5, 1, 0)
+    assert "No row of 5 was accepted" in quarantine.replay_summary(5, 5, 0)
+    failed = quarantine.replay_summary(5, 3, 1)
+    assert "dbt ended with code 1, so the replay is not published as a whole" in failed
+    assert "; 2 of 5 rows accepted" in failed
 
 
 class Table:

@@ -49,7 +49,11 @@ class Topics:
             return DbtEnd(0)
 
         return SimpleNamespace(
-            build=tuple(arguments), manifest=dict, project_dir=Path(), lake=lambda: None, run=run
+            build=tuple(arguments),
+            manifest=lambda _again: {},
+            project_dir=Path(),
+            lake=lambda: None,
+            run=run,
         )
 
     def models(self, *_: Any) -> list[Any]:
@@ -95,7 +99,7 @@ def test_it_waits_longer_after_each_build_that_is_not_published(
 ) -> None:
     ran = Topics([{"raw_a": 1}] * 4, [False, False, True, False]).run(monkeypatch)
     assert ran.pauses == [10, 20, 5, 10]
-    assert ran.lines.count("not published; the next try is in 10 s") == 2
+    assert ran.lines.count("the last try failed, or was not published; next try in 10 s") == 2
 
 
 def test_what_is_not_published_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def test_no_erasure_beside_a_maintenance(
         )  # fmt: skip
 
     holding = maintaining()
-    with pytest.raises(SparkwapError, match=r"A maintenance is at work.*Nothing has changed"):
+    with pytest.raises(SparkwapError, match=r"A maintenance is at work.*Nothing was changed"):
         erasure.call(Erase.of(ASKED))
     assert keys(lake) == [41, 42, 43]
     holding.release()

@@ -183,7 +183,8 @@ def test_long_lists_are_cut() -> None:
     assert text[1] == "  held       150 tables: publishing is off (wap_publish: never)"
     assert text[2].startswith("               insurance.t000, insurance.t001")
     assert text[2].count("insurance.") == 20
-    assert text[3] == "  held       and 130 more: dbt run-operation wap_status"
+    status = "dbt run-operation wap_status --args '{branch: wap_1a2b3c4d}'"
+    assert text[3] == f"  held       and 130 more: {status}"
 
 
 def test_tables_with_the_same_reason_share_a_line() -> None:
@@ -275,7 +276,7 @@ def test_a_partial_build_has_to_be_completed() -> None:
 
 def test_a_disabled_test_is_enabled_or_accepted() -> None:
     text = ended([node("a")], {"a": ["disabled"]})
-    assert "test check_a_0 is disabled" in text
+    assert "test check_a_0 did not run: disabled" in text
     assert "enable the test, and run it   SPARKWAP_BRANCH=wap_1a2b3c4d dbt test" in text
     publish = "dbt run-operation wap_publish --args '{branch: wap_1a2b3c4d}'"
     assert f"publish without it            SPARKWAP_DISABLED_TESTS=publish {publish}" in text

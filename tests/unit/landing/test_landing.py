@@ -135,7 +135,7 @@ def test_unexpected_files_and_folders_are_refused(
 
 
 def test_a_missing_landing_folder_names_the_setting(tmp_path: Path) -> None:
-    with pytest.raises(LandingError, match=r"There is no landing folder .*Set LANDING"):
+    with pytest.raises(LandingError, match=r"There is no landing folder .*Set `drop.root`"):
         listed(tmp_path / "nowhere")
     with pytest.raises(LandingError, match=r"has no folder 'policies'.*--exclude"):
         listed(tmp_path)

@@ -227,4 +227,4 @@ def test_the_rules_of_a_table() -> None:
 def test_illegal_rules_are_refused(wrong: object) -> None:
     with pytest.raises(ConfigError, match=r"wap_maintain in the config of s\.t") as error:
         Rules.of(wrong, "s.t")
-    assert "Nothing has changed" in str(error.value)
+    assert "Nothing was changed" in str(error.value)

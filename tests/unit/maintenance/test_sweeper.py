@@ -736,7 +736,7 @@ def test_a_preview_lists_what_a_sweep_would_remove(
     )
     later(40)
     told = lines(sweeper(bench).look(), "dbt run-operation wap_sweep")
-    assert told[0] == "A sweep would remove (nothing has changed):"
+    assert told[0] == "A sweep would remove (nothing was changed):"
     assert told[1] == "  branch   pr_1   1 table   no activity for 40 days"
     assert any("to which nothing refers" in line for line in told)
     assert "  kept     pr_2   10 days old; the limit is 30 days" in told

@@ -56,7 +56,7 @@ def test_only_known_names_are_answered() -> None:
 def test_an_address_that_is_none_starts_no_page(
     started: list[dict[str, Any]], tmp_path: Path, url: str
 ) -> None:
-    with pytest.raises(ConfigError, match="is no address of a page"):
+    with pytest.raises(ConfigError, match="is not the address of a page"):
         start(tmp_path, url=url)
     assert not started
 

@@ -59,7 +59,10 @@ def test_rejected_tables_of_a_branch_come_first() -> None:
 def test_the_next_commands_of_a_branch(verdicts: set[str], first: str) -> None:
     found = open_branches.next_commands("pr_1", verdicts)
     assert found[0][0] == (first or "build again after a fix")
-    assert found[-1] == ("drop the branch", "dbt run-operation wap_discard --args '{branch: pr_1}'")
+    assert found[-1] == (
+        "discard the branch",
+        "dbt run-operation wap_discard --args '{branch: pr_1}'",
+    )
     published = [purpose for purpose, _ in found if "publish" in purpose]
     assert bool(published) == ("held" in verdicts)
 
@@ -76,7 +79,7 @@ def test_a_rejected_load_has_no_build_command() -> None:
     ("verdicts", "in_use", "why"),
     [
         (["held", "published"], False, ""),
-        (["held", "rejected"], False, "has rejected it"),
+        (["held", "rejected"], False, "has rejected a table"),
         (["held"], True, "A run is building on this branch"),
         ([], False, "did not end"),
         (["held", None], False, "did not end"),

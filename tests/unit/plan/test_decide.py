@@ -76,12 +76,12 @@ def test_the_plan_as_text_markdown_and_json() -> None:
         "To build: 1 of 2 nodes: about 3.0 s of about 5.0 s, without their tests",
         "  reuse  raw   as published at 2026-01-02 03:04 UTC (run 0123abcd)",
         "  build  fact  it uses rand  about 3.0 s",
-        "  1 other test: run with the nodes that are built, or reused",
+        "  1 other test: each runs if a node that it reads is built, else it is reused",
         "Build these alone: sparkwap build --stale",
     ]
     assert render.markdown(found)[-1] == "| build | `fact` | it uses rand | about 3.0 s |"
     assert render.document(found).stale == ("model.shop.fact",)
     assert plain(render.document(found))["nodes"][0]["last_at"] == AT.isoformat()
     assert render.text(plan(RAW, FACT))[0] == (
-        "Nothing to build: 2 nodes are as they were published."
+        "Nothing to build: 2 nodes unchanged since the last publish."
     )

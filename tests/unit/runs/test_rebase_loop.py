@@ -206,7 +206,9 @@ def test_a_run_that_died_after_its_rebuild_has_published_is_not_retried(lake: La
     # The run was killed while it waited for the other one.
     Child(lake)(closing.rebase.nodes, None)
     assert live(lake, LOG) == [1, 2, 9]
-    with pytest.raises(SparkwapError, match=r"has published 3 tables.*run: 2a2b3c4d"):
+    with pytest.raises(
+        SparkwapError, match=r"has completed its publish of 3 tables.*run: 2a2b3c4d"
+    ):
         require_unpublished(lake.ledger, last)
     (done,) = lake.ledger.publish(RUNS[1])
     lake.publishing.rollback(done.entries, run_id=RUNS[4], publish_id=done.publish_id)
@@ -292,7 +294,7 @@ def test_main_that_the_run_itself_moved_is_a_catalog_without_branches(lake: Lake
     run.begin("model.notes", NOTES)
     run.candidates.place_table(NOTES, Desired())
     lake.catalog.load_table(NOTES).append(rows(2), snapshot_properties={"wap_run": RUNS[0]})
-    with pytest.raises(Exception, match="does not keep Iceberg branches apart"):
+    with pytest.raises(Exception, match="does not isolate Iceberg branches"):
         run.built("model.notes", NOTES, must_write=False)
     assert close(run, NOTES).rebase is None
 

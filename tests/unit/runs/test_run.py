@@ -453,7 +453,7 @@ def test_a_table_that_is_dropped_during_the_build_is_a_problem(lake: Lake) -> No
     run = a_run(lake)
     run.candidates.place_table(ORDERS, KEPT)
     lake.catalog.drop_table(ORDERS)
-    with pytest.raises(SparkwapError, match="was dropped while the run was on"):
+    with pytest.raises(SparkwapError, match="was dropped during the run"):
         run.built(NODE.node_id, ORDERS, must_write=True)
 
 
@@ -471,7 +471,7 @@ def test_a_statement_of_another_run_that_writes_late_is_a_problem(lake: Lake) ->
     for writer in (SECOND, FIRST):
         table = lake.catalog.load_table(ORDERS)
         table.append(rows(2), branch=run.branch, snapshot_properties={"wap_run": writer})
-    with pytest.raises(SparkwapError, match="a statement of run 2b3c4d5e, which was still on"):
+    with pytest.raises(SparkwapError, match="a statement of run 2b3c4d5e was still running"):
         run.built(NODE.node_id, ORDERS, must_write=True)
 
 
@@ -480,7 +480,7 @@ def test_a_statement_of_another_run_that_writes_to_a_side_object_is_a_problem(la
     run.candidates.place_beside(("shop", "new"))
     table = lake.catalog.create_table(("shop__dev", "new"), rows(1).schema)
     table.append(rows(2), snapshot_properties={"wap_run": SECOND})
-    with pytest.raises(SparkwapError, match="a statement of run 2b3c4d5e, which was still on"):
+    with pytest.raises(SparkwapError, match="a statement of run 2b3c4d5e was still running"):
         run.built("model.new", ("shop", "new"), must_write=True)
 
 
@@ -579,7 +579,7 @@ def test_errors_of_operations_list_the_legal_arguments(lake: Lake) -> None:
     ):
         with pytest.raises(ConfigError, match=told) as error:
             operations(lake).call(name, arguments)
-        assert "Nothing has changed. Arguments (--args '{key: value}' of dbt," in str(error.value)
+        assert "Nothing was changed. Arguments (--args '{key: value}' of dbt;" in str(error.value)
 
 
 def test_a_failed_node_of_an_earlier_run_holds_up_the_branch(lake: Lake) -> None:
@@ -649,7 +649,7 @@ def test_a_statement_of_a_run_that_died_is_not_published(lake: Lake) -> None:
     for run, row in ((dead, 2), (again, 3)):
         stamp = {"wap_run": run.run_id}
         lake.catalog.load_table(ORDERS).append(rows(row), branch="dev", snapshot_properties=stamp)
-    with pytest.raises(SparkwapError, match=r"statement of run 1a2b3c4d, which was still on"):
+    with pytest.raises(SparkwapError, match=r"statement of run 1a2b3c4d was still running"):
         again.built(NODE.node_id, ORDERS, must_write=True)
     assert again.close([NODE], [TEST], [PASSED]).published == 0
     assert live(lake) == [1]
@@ -720,7 +720,8 @@ def test_a_run_that_has_published_is_not_retried(lake: Lake) -> None:
     last = LastRun(FIRST, "dev", "open")
     require_unpublished(lake.ledger, last)
     run.close([NODE], [TEST], [PASSED])
-    with pytest.raises(SparkwapError, match=r"Run 1a2b3c4d.* has published 1 table on dev"):
+    published = r"Run 1a2b3c4d \(branch dev\).* has completed its publish of 1 table"
+    with pytest.raises(SparkwapError, match=published):
         require_unpublished(lake.ledger, last)
 
 
@@ -729,10 +730,15 @@ def test_status_shows_the_end_of_the_last_run(lake: Lake) -> None:
     run = a_run(lake)
     build(run, 2)
     told = operations(lake, last).call("wap_status", {})
-    assert told[0].startswith("Run 1a2b3c4d on dev, the last one here, has not come to its end")
+    assert told[0].startswith(
+        "Run 1a2b3c4d on dev, the last run of this target folder, has not ended"
+    )
     run.close([NODE], [TEST], [PASSED])
     told = operations(lake, last).call("wap_status", {})
-    assert told[0].startswith("Run 1a2b3c4d, the last one here, has published 1 table on dev")
+    assert told[0].startswith(
+        "Run 1a2b3c4d (branch dev), the last run of this target folder, has completed its "
+        "publish of 1 table,"
+    )
     assert "last one here" not in "".join(operations(lake).call("wap_status", {}))
 
 
@@ -832,7 +838,7 @@ def test_a_disabled_test_holds_until_somebody_accepts_it(lake: Lake) -> None:
     off = replace(TEST, disabled=True)
     build(run := a_run(lake), 2)
     closing = run.close([NODE], [off], [])
-    assert "test ids is disabled" in closing.decision.verdicts[NODE.node_id].reasons[0]
+    assert "test ids did not run: disabled" in closing.decision.verdicts[NODE.node_id].reasons[0]
     assert live(lake) == [1]
     a_run(lake, SECOND, disabled_tests="publish").close([], [off], [], KNOWN)
     assert live(lake) == [1, 2]
@@ -1331,7 +1337,7 @@ def test_a_test_that_a_variable_removes_holds(lake: Lake, varied: bool) -> None:
     build(run, 3)
     closing = run.close([NODE], [], [], varied=varied)
     assert closing.published == (0 if varied else 1)
-    assert ("does not exist with the --vars" in str(closing.decision.verdicts)) == varied
+    assert ("did not exist with the --vars" in str(closing.decision.verdicts)) == varied
 
 
 def test_a_publish_that_was_rolled_back_is_no_base_of_comparison(lake: Lake) -> None:
@@ -1359,7 +1365,7 @@ def test_the_tests_of_the_project_that_built_a_table_last_count(lake: Lake) -> N
     theirs = replace(NODE, node_id="model.guest.orders")
     closing = built_by(theirs, SECOND, 9).close([theirs], [], [])
     assert closing.published == 0
-    assert "is in the project that built it last" in str(closing.decision.verdicts)
+    assert "belonged to the project that built it last" in str(closing.decision.verdicts)
     later = a_run(lake, THIRD, branch=f"wap_{SECOND[:8]}")
     assert later.close([], [], [], {theirs.node_id}).published == 0
     closing = built_by(theirs, THIRD, 9, warnings="publish").close([theirs], [], [])

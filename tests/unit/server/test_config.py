@@ -24,7 +24,7 @@ def settings(config: ServerConfig) -> dict[str, str]:
         ({"thrift_port": 70000}, "thrift_port is 70000"),
         ({"connect_port": -1}, "connect_port is -1"),
         ({"thrift_port": 5, "connect_port": 5}, "are both 5"),
-        ({"memory": "lots"}, "memory is 'lots', legal are sizes such as '2g'"),
+        ({"memory": "lots"}, "memory is 'lots', legal: sizes such as '2g'"),
         ({"memory": "0g"}, "memory is '0g'"),
         ({"cores": 0}, "cores is 0"),
         ({"idle_minutes": -1}, "idle_minutes is -1"),
@@ -84,7 +84,7 @@ def test_a_postgresql_uri_becomes_a_jdbc_url(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("uri", ["mysql://u:geheim@h/db", "postgresql://h", "no uri at all"])
 def test_another_database_is_refused(tmp_path: Path, uri: str) -> None:
-    with pytest.raises(ConfigError, match=r"Legal values: postgresql\+psycopg2://") as caught:
+    with pytest.raises(ConfigError, match=r"Legal: postgresql\+psycopg2://") as caught:
         spark_catalog(ServerConfig(lake=tmp_path, catalog_uri=uri))
     assert "geheim" not in str(caught.value)
 

@@ -232,8 +232,9 @@ class DbtCommand:
         names = some_of([one.split(".")[2] for one in gone])
         raise DbtRuntimeError(
             f"dbt retry repeats the last command, but the project no longer has {names}. A test "
-            "with changed arguments is another test to dbt. Nothing has changed, and what the last "
-            f"command built is still on its branch. Build it again:\n  {command}"
+            "with changed arguments is another test to dbt. Nothing was changed. What the last "
+            "command built and did not publish is still on its branch, unless that was discarded. "
+            f"Build it again:\n  {command}"
         )
 
     # -- the lake and the manifest ---------------------------------------------------------------

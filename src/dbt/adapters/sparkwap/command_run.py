@@ -292,7 +292,9 @@ class CommandRun:
         outcome = "failed" if end is None else result.outcome
         if failed and outcome != "rejected" and end is not None:
             outcome = "rejected"  # by a test without a table of the run, such as one of a source
-            message = message or f"Failed, and of no table of the run: {', '.join(failed)}."
+            message = (
+                message or f"These failed, and belong to no table of the run: {', '.join(failed)}."
+            )
         found = CommandEnd(outcome, result, message)
         path = command_end.results_file(self.command.target_path)
         try:

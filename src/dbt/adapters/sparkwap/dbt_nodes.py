@@ -101,18 +101,20 @@ def query_of(test: Any) -> str | None:
     return str(compiled) if limit is None else f"{compiled}\nlimit {limit}"
 
 
-_why_cannot_fail = cache(cannot_fail)  # Most tests have the same thresholds.
+_by_thresholds = cache(cannot_fail)  # Most tests have the same ones.
 
 
 def why_cannot_fail(config: Any) -> str | None:
     """Return why a test of this config never fails; None if it can fail."""
-    given = _thresholds(config)
-    return _why_cannot_fail(
+    given, where = _thresholds(config), getattr(config, "where", None)
+    # A condition on rows may follow the clock, so its answer holds only now.
+    judge = cannot_fail if where else _by_thresholds
+    return judge(
         severity=str(getattr(config, "severity", "error")),
         error_if=given["error_if"],
         fail_calc=given["fail_calc"],
         limit=getattr(config, "limit", None),
-        where=getattr(config, "where", None),
+        where=where,
     )
 
 

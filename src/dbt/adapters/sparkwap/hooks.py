@@ -167,7 +167,10 @@ class RunHooks:
         try:
             self._runs.write_results(run, closing, failed=failed)
         except DbtRuntimeError as error:
-            return f"{error} A program that waits for it takes this run for failed."
+            return (
+                f"{error} The run itself is complete, but a program that reads this file takes it "
+                "for failed."
+            )
         return None
 
     def _closed(
@@ -305,8 +308,9 @@ def _not_closed(error: Exception, branch: str) -> str:
     if isinstance(error, SparkwapError):
         return str(error)
     return (
-        f"The gate failed while it closed the run ({type(error).__name__}: {error}). All tables "
-        "of the run are published, or none. On a catalog without transactions, the next command "
-        f"first completes or undoes the publish. Unpublished tables are on branch {branch}. `dbt "
-        "run-operation wap_status` shows which. `dbt retry` publishes nothing twice."
+        f"The gate failed while it closed the run ({type(error).__name__}: {error}). The tables "
+        "that the gate lets through are published together or not at all. On a catalog without "
+        "transactions, the next command first completes or undoes the publish. Unpublished tables "
+        f"are on branch {branch}: `dbt run-operation wap_status` shows them. `dbt retry` publishes "
+        "nothing twice."
     )

@@ -228,8 +228,8 @@ class SparkWapAdapter(SparkAdapter):
         _, found = self.calculate_freshness_from_metadata_batch([source], macro_resolver)
         if source not in found:
             raise DbtRuntimeError(
-                f"The catalog has no time of the last change of {source}, because it is missing "
-                "or a view. Give the source a `loaded_at_field`, or correct its name."
+                f"{source} is missing or a view, so the catalog has no time of its last change. "
+                "Give the source a `loaded_at_field`, or correct its name."
             )
         return None, found[source]
 

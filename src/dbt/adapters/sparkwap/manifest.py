@@ -308,10 +308,10 @@ class ProjectManifest:
         names = sorted(node.name for node in lost if str(node.resource_type) == "test")
         if not names:
             return None
-        tests, count = ("test", "counts") if len(names) == 1 else ("tests", "count")
+        tests = "test" if len(names) == 1 else "tests"
         return (
-            f"notice     {len(names):,} {tests} of disabled or missing models {count} against no "
-            f"table: {some_of(names)}"
+            f"notice     {len(names):,} {tests} of disabled or missing models did not run, which "
+            f"holds no table: {some_of(names)}"
         )
 
     def _is_dropped(self, node: Any) -> bool:

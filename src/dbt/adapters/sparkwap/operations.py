@@ -66,7 +66,7 @@ class Operations:
             command_end.write(path, f"dbt run-operation {name}", end)
         except OSError as error:
             raise ConfigError(
-                f"{path} cannot be written: {error.strerror}. Nothing has changed."
+                f"{path} cannot be written: {error.strerror}. Nothing was changed."
             ) from error
 
     def _call(self, name: str, arguments: Mapping[str, Any], found: list[CommandEnd]) -> list[str]:
@@ -78,7 +78,7 @@ class Operations:
         if self._command.name != "run-operation" and not only_reads:
             raise ConfigError(
                 f"{name} was called by `dbt {self._command.name}`, which calls it whenever it "
-                "compiles a node or runs a hook. Nothing has changed. Call it by itself: "
+                "compiles a node or runs a hook. Nothing was changed. Call it by itself: "
                 f"dbt run-operation {name}"
             )
         if name in ("wap_erase", "wap_rectify"):

@@ -127,4 +127,4 @@ def draw_empty(message: str, next_step: str, command: str) -> None:
 
 
 def draw_locked(content: str) -> None:
-    st.caption(f":material/lock: Type the token into the side bar to unlock {content}.")
+    st.caption(f":material/lock: Type the token into the sidebar to unlock {content}.")

@@ -35,7 +35,7 @@ class Accept(Operation):
     )
     until: str | None = argument(
         "the last day (YYYY-MM-DD, UTC) on which as many failing rows are accepted on any branch; "
-        "by default, they are accepted on this branch only, until it is published or dropped",
+        "by default, they are accepted on this branch only, until it is published or discarded",
         default=None,
     )
 

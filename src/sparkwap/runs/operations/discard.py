@@ -15,11 +15,11 @@ from sparkwap.runs.operations.context import Context, Operation
 
 @dataclass(frozen=True, kw_only=True)
 class Discard(Operation):
-    """Drop an audit branch and all tables and rows that exist only on it."""
+    """Discard an audit branch, with all tables and rows that exist only on it."""
 
     name: ClassVar = "wap_discard"
-    branch: str | None = argument("the audit branch to drop", default=None)
-    force: bool = argument("true to drop it even if a run is using it", default=False)
+    branch: str | None = argument("the audit branch to discard", default=None)
+    force: bool = argument("true to discard it even if a run is using it", default=False)
 
     def operate(self, gate: Context) -> Iterable[str]:
         lake = gate.lake
@@ -31,7 +31,8 @@ class Discard(Operation):
                 raise SparkwapError(
                     f"{one.branch} is {in_use}. Nothing was discarded. "
                     "Wait for that run, or end it. If it died on another machine, its lease "
-                    "expires within 15 minutes. To drop the branch nevertheless: "
+                    "expires 15 minutes after its last sign of life (24 hours on a catalog "
+                    "without a clock). To discard the branch nevertheless: "
                     f"{next_command.operation(self.name, one.branch, force=True)}. "
                     "The run then publishes nothing."
                 )

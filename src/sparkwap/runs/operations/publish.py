@@ -55,7 +55,7 @@ class PublishBranch(Operation):
         if all(node.kind == facts.LEFTOVER for node in closing.nodes):
             raise ConfigError(
                 f"The ledger has no tables of {one.branch} that could be published, because its "
-                "run did not end. Nothing has changed. Build it again: "
+                "run did not end. Nothing was changed. Build it again: "
                 f"{next_command.dbt('build', branch=one.branch)}, or drop it: "
                 f"{next_command.operation('wap_discard', one.branch)}"
             )

@@ -36,7 +36,7 @@ _SHOWN = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Rollback(Operation):
-    """Undo a publish: all of its tables in one transaction."""
+    """Undo a publish, with all of its tables."""
 
     name: ClassVar = "wap_rollback"
     run: str | None = argument(
@@ -95,8 +95,7 @@ class Rollback(Operation):
         )
         gate.found.append(CommandEnd(result=RollbackResult(undone)))
         with_it = f", and with it {_count(later, 'later publish')}" if self.force and later else ""
-        atomic = gate.lake.store.backend.atomic
-        how = "in one transaction" if atomic else "in a sequential publish"
+        how = _how(gate.lake)
         yield (
             f"Rolled back the publish of run {_short(done)}{with_it}, {how}; "
             "readers of main see again:"
@@ -144,7 +143,8 @@ class Rollback(Operation):
                 f"  Next: roll back the later publishes first, starting with the newest   {newest}"
             )
         forced = next_command.operation(self.name, run=_short(done), force=True)
-        lines.append(f"        or undo all later changes in one transaction   {forced}")
+        begin = "        or" if later else "  Next:"
+        lines.append(f"{begin} undo all later changes {_how(lake)}   {forced}")
         lines.append(
             "        force restores every table as it was before this publish, without newer rows. "
             "It also undoes:"
@@ -227,6 +227,11 @@ def _snapshots_since(
     return [step for entry in found for step in later_snapshots(lake, entry)]
 
 
+def _how(lake: Lake) -> str:
+    """Return how several tables are moved."""
+    return "in one transaction" if lake.store.backend.atomic else "one table after the other"
+
+
 def _written_past(lake: Lake, publishes: Sequence[LedgerPublish]) -> list[str]:
     """Return the writes that bypassed the gate, to tables of the publishes since the first one."""
     return [
@@ -241,8 +246,9 @@ def _require_free(gate: Context, done: LedgerPublish) -> None:
     if any(one.branch == done.branch for one in gate.lake.branches.all()):
         raise ConfigError(
             f"The audit branch {done.branch} is open again, so the candidates of "
-            f"{_format_publish(done)} cannot be put there. Nothing has changed. Publish or drop "
-            f"it first: {next_command.operation('wap_discard', done.branch)}"
+            f"{_format_publish(done)} cannot be put there. Nothing was changed. Publish it "
+            f"first ({next_command.operation('wap_publish', done.branch)}), or discard it "
+            f"({next_command.operation('wap_discard', done.branch)})"
         )
 
 
@@ -264,7 +270,7 @@ def _reopen(gate: Context, done: LedgerPublish) -> Iterable[str]:
     )
     yield f"  Next: audit it again         {next_command.dbt('test', branch=done.branch)}"
     yield f"        publish it as audited  {next_command.operation('wap_publish', done.branch)}"
-    yield f"        drop it                {next_command.operation('wap_discard', done.branch)}"
+    yield f"        discard it             {next_command.operation('wap_discard', done.branch)}"
 
 
 def _held_row(run_id: str, row: Mapping[str, Any], candidate: Candidate) -> dict[str, Any]:

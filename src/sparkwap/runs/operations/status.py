@@ -39,9 +39,9 @@ class Status(Operation):
         half_way = gate.lake.publishing.on_their_way()
         for row in half_way:
             yield (
-                f"The {row['action']} of run {names.short_run_id(row['run_id'])} has not come to "
-                "its end: some of its tables may be moved and others not. The next dbt build, "
-                "wap_publish, wap_discard or wap_rollback completes or undoes it."
+                f"The {row['action']} of run {names.short_run_id(row['run_id'])} has not "
+                "ended: some of its tables may be live in their new state and others not. The "
+                "next dbt build, wap_publish, wap_discard or wap_rollback completes or undoes it."
             )
         unreadable = {".".join(name): why for name, why in gate.lake.unreadable().items()}
         for table, fault in unreadable.items():
@@ -141,14 +141,15 @@ def _tell_last(gate: Context, half_way: Collection[str]) -> Iterable[str]:
         yield published_and_died(last, done)
     elif last.run_id in half_way:
         yield (
-            f"Run {names.short_run_id(last.run_id)} on {last.branch}, the last one here, has "
-            "not come to its end: it still runs, or it died during its publish. If it died, `dbt "
-            "retry` completes or undoes the publish, and builds only undone tables again."
+            f"Run {names.short_run_id(last.run_id)} on {last.branch}, the last run of this "
+            "target folder, has not ended: it still runs, or it died during its publish. If it "
+            "died, `dbt retry` completes or undoes the publish, and builds only undone tables "
+            "again."
         )
     else:
         yield (
-            f"Run {names.short_run_id(last.run_id)} on {last.branch}, the last one here, has "
-            "not come to its end: it still runs, or it died. It has published nothing. "
+            f"Run {names.short_run_id(last.run_id)} on {last.branch}, the last run of this "
+            "target folder, has not ended: it still runs, or it died. It has published nothing. "
             "If it died:  dbt retry"
         )
     yield ""
@@ -178,7 +179,7 @@ def _next_commands(one: OpenBranchStatus) -> Iterable[str]:
         yield f"    publish as audited         {next_command.operation('wap_publish', branch)}"
     else:
         yield f"    build it again             {next_command.build((), branch)}"
-    yield f"    drop it                    {next_command.operation('wap_discard', branch)}"
+    yield f"    discard it                 {next_command.operation('wap_discard', branch)}"
 
 
 def _when(milliseconds: int) -> datetime:
