@@ -160,8 +160,8 @@ class SequentialPublish:
             reason = f"each attempt met a change by others; last: {error}" if stuck else str(error)
             raise CommitUnknown(
                 f"The {journal.action} {journal.publish_id} was interrupted: some of its tables "
-                "may be moved and others not. The next `dbt build`, wap_publish, wap_discard or "
-                f"wap_rollback on this lake completes or undoes it. Reason: {reason}"
+                "may be live in their new state and others not. The next `dbt build`, wap_publish, "
+                f"wap_discard or wap_rollback on this lake completes or undoes it. Reason: {reason}"
             ) from error
 
     def _decider(self, journal: jn.PublishJournal) -> jn.Decide:

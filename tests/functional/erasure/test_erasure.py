@@ -138,7 +138,7 @@ def test_an_interrupted_erasure_is_completed(
         for step in ("noted", "rewritten", "published", "expired", "deleted"):
             died = people.operation("wap_erase", **asked).failed()
             assert reached[-1] == step
-            assert "Call it again with the same arguments" in died.text
+            assert "Run the same command again, with the same arguments" in died.text
             assert found(died)["state"] == "begun"
             assert others(people_reader, people) == before
     assert list((people.folder / "target/erasure").glob("proof_*")) == []
@@ -310,7 +310,7 @@ def test_new_rows_of_the_subject_are_erased_too(
         patch.setattr(Publishing, "publish", published)
         failed = people.operation("wap_erase", **KEYS, confirm=True).failed()
     assert written == list(writers)
-    assert "NOT PROVEN" in failed.text and "Call it again" in failed.text
+    assert "NOT PROVEN" in failed.text and "Run the same command again" in failed.text
     assert lake_files.holding("anna.2@", "anna.3@") == []
     done = people.operation("wap_erase", **KEYS, confirm=True).succeeded()
     assert "none holds the subject" in done.text

@@ -317,9 +317,12 @@ def test_a_writer_that_hangs_stops_no_other(
 def test_a_killed_writer_keeps_no_turn(pg: Bench) -> None:
     child = os.fork()
     if child == 0:
-        with Lake("lake", pg.properties).store.backend.turn():
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
+        try:
+            with Lake("lake", pg.properties).store.backend.turn():
+                os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)  # else it would go on as a second pytest, and end what is shared
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     pg.table("a", 1)
     item = pg.candidate("a", 2)
     started = time.monotonic()

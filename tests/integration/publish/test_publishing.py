@@ -20,17 +20,19 @@ def test_killed_in_the_transaction(bench: Bench, monkeypatch: pytest.MonkeyPatch
     before = bench.pointers()
     child = os.fork()
     if child == 0:
-        lake, real, calls = Lake("lake", bench.properties), SqlBackend._apply_one, []
+        try:
+            lake, real, calls = Lake("lake", bench.properties), SqlBackend._apply_one, []
 
-        def die_at_the_second(self: SqlBackend, connection: Any, swap: Any) -> None:
-            calls.append(swap)
-            if len(calls) == 2:
-                os._exit(9)
-            real(self, connection, swap)
+            def die_at_the_second(self: SqlBackend, connection: Any, swap: Any) -> None:
+                calls.append(swap)
+                if len(calls) == 2:
+                    os._exit(9)
+                real(self, connection, swap)
 
-        monkeypatch.setattr(SqlBackend, "_apply_one", die_at_the_second)
-        lake.publishing.publish(items, run_id="x", tag=TAG, tag_max_age_ms=None, branch=BRANCH)
-        os._exit(0)
+            monkeypatch.setattr(SqlBackend, "_apply_one", die_at_the_second)
+            lake.publishing.publish(items, run_id="x", tag=TAG, tag_max_age_ms=None, branch=BRANCH)
+        finally:
+            os._exit(0)  # else it would go on as a second pytest, and end what is shared
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     assert bench.pointers() == before
     bench.publish(*items)

@@ -199,7 +199,7 @@ def test_a_writer_that_never_ends_stops_the_erasure(
     interfere(monkeypatch, lake, "rewritten", times=99)
     with pytest.raises(SparkwapError, match="others wrote to the tables") as refused:
         erasure.call(Erase.of(ASKED))
-    assert "Call it again with the same arguments" in str(refused.value)
+    assert "Run the same command again, with the same arguments" in str(refused.value)
     assert 42 in keys(lake)
     monkeypatch.undo()
     erasure.call(Erase.of(ASKED))

@@ -739,7 +739,7 @@ def test_status_shows_the_end_of_the_last_run(lake: Lake) -> None:
         "Run 1a2b3c4d (branch dev), the last run of this target folder, has completed its "
         "publish of 1 table,"
     )
-    assert "last one here" not in "".join(operations(lake).call("wap_status", {}))
+    assert "last run of this target folder" not in "".join(operations(lake).call("wap_status", {}))
 
 
 def test_status_shows_a_candidate_that_a_dead_run_has_overwritten(lake: Lake) -> None:
