@@ -13,7 +13,7 @@ from sparkwap.core import next_command
 from sparkwap.core.names import short_run_id
 from sparkwap.core.text import counted
 from sparkwap.gate.alert_settings import Kind
-from sparkwap.gate.summary import readers
+from sparkwap.gate.summary import TOGETHER, readers
 from sparkwap.gate.verdicts import PUBLISHING_OFF
 from sparkwap.maintenance.decision import words
 
@@ -146,10 +146,7 @@ def broken_down(
         reasons=(_shown(message),),
         branch=branch,
         commands=(status, NextCommand("continue; nothing is done twice", "dbt retry")),
-        state=(
-            "The tables that the gate lets through are published together or not at all. On a "
-            "catalog without transactions, the next command first completes or undoes the publish."
-        ),
+        state=TOGETHER,
     )
 
 

@@ -25,6 +25,11 @@ _LABEL_WIDTH = max(map(len, _OUTCOMES)) + 2
 _NAMES = " " * (len(_INDENT) + _LABEL_WIDTH + 2)
 _UNCHANGED = "readers of main still see the state before this run."
 _AGAIN = "readers of main see the state before this run again."
+TOGETHER = (
+    "The tables that the gate lets through are published together or not at all. On a catalog "
+    "without transactions, the next command first completes or undoes the publish."
+)
+"""What holds also for a run whose close has failed."""
 
 
 def lines(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from sparkwap.landing.entry import Entry
-from sparkwap.landing.errors import LandingError
+from sparkwap.landing.errors import AGAIN, LandingError
 
 _CHUNK = 1 << 20
 # Spark's CSV reader treats these bytes as blank, like Java's String.trim().
@@ -75,7 +75,7 @@ def unreadable(path: Path, why: str) -> LandingError:
     """Return the error for a file that cannot be read as a whole."""
     return LandingError(
         f"{path} cannot be read: {why}. Nothing was read from this drop; main is as it was. Put a "
-        "good file in its place, then run the same command again (`dbt retry` for a dbt command)."
+        f"good file in its place, then {AGAIN}"
     )
 
 
@@ -84,8 +84,7 @@ def beyond(path: Path, what: str, setting: str, limit: int) -> LandingError:
     return LandingError(
         f"{path} is refused: {what}, more than {setting} of the landing entry allows ({limit:,}). "
         f"Nothing was read from this drop; main is as it was. If the file is right, set {setting} "
-        "in the entry, else put a good file in its place. Then run the same command again (`dbt "
-        "retry` for a dbt command)."
+        f"in the entry, else put a good file in its place. Then {AGAIN}"
     )
 
 

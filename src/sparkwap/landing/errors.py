@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 from sparkwap.core.errors import SparkwapError
 
+AGAIN = "run the same command again (`dbt retry` for a dbt command)."
+"""The end of a message about a file that the user has to correct."""
+
 
 class LandingError(SparkwapError):
     """A landing folder, one of its files, or its description cannot be used."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sparkwap.landing.contents import require_size, unreadable
 from sparkwap.landing.entry import Entry, FileLayout
-from sparkwap.landing.errors import LandingError, any_of
+from sparkwap.landing.errors import AGAIN, LandingError, any_of
 from sparkwap.landing.index import Index, Stamp
 from sparkwap.landing.row_sql import has_controls
 
@@ -227,7 +227,7 @@ def _require_inside(root: Path, path: Path, resolved: dict[Path, Path]) -> str:
         raise LandingError(
             f"The name {name!r} in the landing folder has a colon, which Spark cannot open, or a "
             "line end or another control character. Nothing was read. Rename the file, "
-            "then run the same command again (`dbt retry` for a dbt command)."
+            f"then {AGAIN}"
         )
     return name
 

@@ -308,9 +308,7 @@ def _not_closed(error: Exception, branch: str) -> str:
     if isinstance(error, SparkwapError):
         return str(error)
     return (
-        f"The gate failed while it closed the run ({type(error).__name__}: {error}). The tables "
-        "that the gate lets through are published together or not at all. On a catalog without "
-        "transactions, the next command first completes or undoes the publish. Unpublished tables "
-        f"are on branch {branch}: `dbt run-operation wap_status` shows them. `dbt retry` publishes "
-        "nothing twice."
+        f"The gate failed while it closed the run ({type(error).__name__}: {error}). "
+        f"{summary.TOGETHER} Unpublished tables are on branch {branch}: `dbt run-operation "
+        "wap_status` shows them. `dbt retry` publishes nothing twice."
     )

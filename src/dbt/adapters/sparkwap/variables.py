@@ -247,8 +247,12 @@ class Inputs:
         """Return the entries of a node in its YAML, before rendering."""
         patch = getattr(node, "patch_path", None)
         where = patch or f"{node.package_name}://{node.original_file_path}"
-        written: Mapping[str, Any] = getattr(self._files.get(where), "dict_from_yaml", None) or {}
-        return [one for one in written.get(of) or () if one.get("name") == name]
+        return [one for one in self._entries(where, of) if one.get("name") == name]
+
+    def _entries(self, path: str, of: str) -> Sequence[Mapping[str, Any]]:
+        """Return the entries of a kind (``models``, ...) in a YAML file, before rendering."""
+        written: Mapping[str, Any] = getattr(self._files.get(path), "dict_from_yaml", None) or {}
+        return written.get(of) or ()
 
     def _find_overrides(self, package: str) -> frozenset[str]:
         """Return the macros that dbt may call in the place of its own for a node of a package.
@@ -286,9 +290,8 @@ class Inputs:
 
     def _used_in_yaml(self, path: str, owner: str) -> set[str]:
         """Return what the entry of the model, seed, ... that a test is written at uses."""
-        written: Mapping[str, Any] = getattr(self._files.get(path), "dict_from_yaml", None) or {}
         of, _, name = owner.partition(".")
-        entries = written.get(of) or ()
+        entries = self._entries(path, of)
         return _used([entry for entry in entries if of == "sources" or entry.get("name") == name])
 
     def _used_by_macros(self, macros: frozenset[str], package: str) -> set[str]:
