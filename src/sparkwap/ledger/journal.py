@@ -23,9 +23,12 @@ class JournalTable(LedgerTables):
 
     def open_journals(self) -> list[dict[str, Any]]:
         """Return the journal rows of publishes and rollbacks that have not ended."""
-        rows = self.rows("journal")
+        rows = self.read("journal", columns=_JOURNAL_KEY_AND_STATE)
         ended = {_journal_key(row) for row in rows if publish_journal.is_closed({row["state"]})}
-        found = [r for r in rows if r["state"] == "intended" and _journal_key(r) not in ended]
+        open_ids = {row["publish_id"] for row in rows if _journal_key(row) not in ended}
+        # What a journal moves can be long.
+        whole = self.read("journal", ex.In("publish_id", open_ids)) if open_ids else []
+        found = [r for r in whole if r["state"] == "intended" and _journal_key(r) not in ended]
         return sorted(found, key=lambda row: time_of(row["intended_at"]))
 
     def journal_states(self, row: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ Rows are only appended; only manifests are deleted, when no publish or branch ne
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyiceberg import expressions
@@ -38,6 +38,8 @@ _WRITTEN = {
     "maintenance": "at",
 }
 _ID_LENGTH = 8
+_NAMED = ("node_id", "schema", "name", "built_at")
+_OF_LATE, _CLOCKS_DIFFER = timedelta(days=30), timedelta(days=1)
 
 
 class Ledger(JournalTable):
@@ -81,7 +83,24 @@ class Ledger(JournalTable):
             test_ids: The tests.
             table_of_node: Returns schema and name of the present table of a node.
         """
-        found = self.read("tests", ex.In("test_id", set(test_ids)))
+        asked, latest_rows = set(test_ids), dict[str, dict[str, Any]]()
+        # Most tests have run of late; only those that have not are searched in the whole history.
+        for since in (datetime.now(UTC) - _OF_LATE, None):
+            missing = asked - latest_rows.keys()
+            if missing:
+                latest_rows |= self._published_tests(missing, since, table_of_node)
+        return latest_rows
+
+    def _published_tests(
+        self,
+        test_ids: set[str],
+        since: datetime | None,
+        table_of_node: Callable[[str], Identifier | None],
+    ) -> dict[str, dict[str, Any]]:
+        condition: expressions.BooleanExpression = ex.In("test_id", test_ids)
+        if since is not None:
+            condition = ex.And(condition, ex.GreaterThan("executed_at", since.isoformat()))
+        found = self.read("tests", condition)
         saw = {node for row in found for node in dict(row["audited"] or ())}
         live = self._published(
             {node: key for node in saw if (key := table_of_node(node)) is not None}
@@ -108,16 +127,24 @@ class Ledger(JournalTable):
         return found
 
     def tests_of(self, nodes: Mapping[str, Identifier]) -> list[dict[str, Any]]:
-        """Return the latest rows of the tests that audited the last published candidates of nodes.
+        """Return the tests that audited the last published candidates of nodes.
 
         Args:
             nodes: Node -> schema and name of its table.
+
+        Returns:
+            The latest row of each test: id, name, what was audited, and when.
         """
         last: dict[str, tuple[Any, str]] = {}
         for (node, token), at in self._published(nodes).items():
             last[node] = max(last.get(node, (at, token)), (at, token))
         now = {(node, token) for node, (_, token) in last.items()}
-        rows = self.rows("tests") if now else []
+        if not now:
+            return []
+        # No test audits a candidate before it is built; clocks may differ.
+        since = min(at for at, _ in last.values()) - _CLOCKS_DIFFER
+        columns = ("test_id", "test_name", "audited", "executed_at")
+        rows = self.read("tests", ex.GreaterThan("executed_at", since.isoformat()), columns)
         saw = [row for row in rows if not now.isdisjoint(dict(row["audited"] or ()).items())]
         return list(latest(saw, "test_id", "executed_at"))
 
@@ -136,7 +163,7 @@ class Ledger(JournalTable):
         wanted = ex.And(
             ex.In("name", {name for _, name in nodes}), ex.EqualTo("verdict", "published")
         )
-        last = _last_of_names(self.read("nodes", wanted))
+        last = _last_of_names(self.read("nodes", wanted, _NAMED))
         strange = {
             str(row["node_id"]): key
             for key, row in last.items()
@@ -157,11 +184,24 @@ class Ledger(JournalTable):
         if not nodes:
             return {}
         published = ex.And(ex.In("node_id", set(nodes)), ex.EqualTo("verdict", "published"))
-        ids = {row["run_id"]: row["publish_id"] for row in self.rows("runs")}
-        undone = undone_entries(self.rows("publishes"))
+        ids = {
+            row["run_id"]: row["publish_id"]
+            for row in self.read("runs", ex.NotNull("publish_id"), ("run_id", "publish_id"))
+        }
+        undone = undone_entries(
+            self.read(
+                "publishes",
+                ex.EqualTo("action", "rollback"),
+                ("publish_id", "schema", "name", "action"),
+            )
+        )
+        columns = (
+            "run_id", "node_id", "schema", "name", "candidate_snapshot", "candidate_metadata",
+            "built_at",
+        )  # fmt: skip
         return {
             (row["node_id"], str(token_of(row))): row["built_at"]
-            for row in self.read("nodes", published)
+            for row in self.read("nodes", published, columns)
             if (row["schema"], row["name"]) == nodes[row["node_id"]]
             and (ids.get(row["run_id"]), row["schema"], row["name"]) not in undone
         }
@@ -242,7 +282,7 @@ class Ledger(JournalTable):
             ex.EqualTo("name", name),
             ex.EqualTo("verdict", "published"),
         )
-        rows = [row for row in self.read("nodes", wanted)
+        rows = [row for row in self.read("nodes", wanted, (*_NAMED, "run_id"))
                 if not row["node_id"].startswith(LOADED)]  # fmt: skip
         if not rows:
             return None
@@ -252,7 +292,9 @@ class Ledger(JournalTable):
 
     def owners(self) -> dict[Identifier, str]:
         """Return the node last published under each name; stored test failures do not count."""
-        last = _last_of_names(self.read("nodes", ex.EqualTo("verdict", "published")))
+        last = _last_of_names(
+            self.read("nodes", ex.EqualTo("verdict", "published"), (*_NAMED, "resource_type"))
+        )
         return {
             key: str(row["node_id"])
             for key, row in last.items()
