@@ -79,7 +79,8 @@ bench-maintenance: .venv/.ready-dev ## incremental loads by layout and write mod
 	@python benchmarks/loads.py --plots docs/images && python benchmarks/maintenance.py
 
 bench-scale: .venv/.ready-dev ## growth with the lake, many runs at once, 100 M rows, TPC-H; needs PostgreSQL and tpchgen-cli
-	@for what in scale runs large tpch; do python benchmarks/$$what.py || exit; done
+	@python benchmarks/scale.py && python benchmarks/scale.py --runs 10 2000
+	@for what in runs large tpch; do python benchmarks/$$what.py || exit; done
 
 soak: .venv/.ready-dev ## hours: all kill points, long histories, many event sets, 2,000 nodes on one server, all mutants
 	@scripts/soak

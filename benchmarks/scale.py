@@ -6,6 +6,10 @@ are hard links to one file, because no command here reads them. Each command run
 in the large lake in turn (A B A B ...); the ratio is taken pair by pair.
 
     python benchmarks/scale.py [--tables 200 2000] [--pairs 5]
+    python benchmarks/scale.py --runs 10 2000
+
+With ``--runs``, the lakes have no other tables; the ledger has former runs of the project, a
+quarter of an hour apart.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import time
 import uuid
 from copy import copy
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +61,7 @@ class BenchLake:
 
     home: Path
     tables: int
+    runs: int = 0
     publish_seconds: list[float] = field(default_factory=list)
     config: ServerConfig = field(init=False)
 
@@ -85,6 +91,7 @@ class BenchLake:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", type=int, nargs=2, default=[200, 2000])
+    parser.add_argument("--runs", type=int, nargs=2)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--only", choices=[*COMMANDS], action="append")
     parser.add_argument(
@@ -93,6 +100,8 @@ def main() -> None:
     options = parser.parse_args()
     home = options.keep or Path(tempfile.mkdtemp(prefix="sparkwap-bench-"))
     lakes = [BenchLake(home / str(tables), tables) for tables in options.tables]
+    if options.runs:
+        lakes = [BenchLake(home / f"runs-{runs}", RUN_TABLES, runs) for runs in options.runs]
     try:
         for lake in lakes:
             ensure(lake.config, lambda line: print(f"  {line}", file=sys.stderr))
@@ -107,9 +116,9 @@ def main() -> None:
 
 
 def _measure(lakes: list[BenchLake], which: list[str], pairs: int) -> None:
-    small, large = lakes
     print(machine())
-    print(f"| command | {small.tables} tables | {large.tables} tables | ratio | of CPU | limit |")
+    sizes = [f"{one.runs} runs" if one.runs else f"{one.tables} tables" for one in lakes]
+    print(f"| command | {sizes[0]} | {sizes[1]} | ratio | of CPU | limit |")
     print("|---|---|---|---|---|---|")
     for name in which:
         figures = [[lake.run(COMMANDS[name]) for lake in lakes] for _ in range(pairs)]
@@ -160,7 +169,8 @@ def _make(lake: BenchLake) -> None:
     lake.run(COMMANDS["build"])
     started = time.perf_counter()
     _others(lake)
-    print(f"  {lake.tables} tables made in {time.perf_counter() - started:.0f} s", file=sys.stderr)
+    _history(lake)
+    print(f"  {lake.home.name} made in {time.perf_counter() - started:.0f} s", file=sys.stderr)
     lake.run(COMMANDS["build"])
     (lake.home / "made").touch()
 
@@ -208,6 +218,32 @@ def _others(bench: BenchLake) -> None:
             file=sys.stderr,
         )
     lake.close()
+
+
+def _history(bench: BenchLake) -> None:
+    """Append the rows of the last run again and again, with other ids and times."""
+    lake = bench.open()
+    last = lake.ledger.runs(limit=1)[0]
+    tables = ("runs", "nodes", "tests", "publishes")
+    of_last = {name: lake.ledger.of_run(name, last["run_id"]) for name in tables}
+    for number in range(bench.runs):
+        before = timedelta(minutes=15 * (bench.runs - number))
+        run_id, publish_id = str(uuid.uuid4()), str(uuid.uuid4())
+        own = {"run_id": run_id, "branch": f"wap_{run_id[:8]}", "publish_id": publish_id}
+        lake.ledger.append(
+            [
+                LedgerRows(name, [_earlier(row, before, own) for row in rows])
+                for name, rows in of_last.items()
+            ]
+        )
+    lake.close()
+
+
+def _earlier(row: dict[str, Any], by: timedelta, own: dict[str, str]) -> dict[str, Any]:
+    return {
+        key: own.get(key, value - by if isinstance(value, datetime) else value)
+        for key, value in row.items()
+    }
 
 
 def _append(table: Any, template: DataFile, source: Path, count: int, branch: str | None) -> None:

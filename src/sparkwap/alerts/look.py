@@ -78,11 +78,11 @@ def rollbacks(
     since = now - timedelta(hours=_ROLLBACK_HOURS)
     # Several rollbacks can each undo a part of the same publish, on a catalog without transactions.
     undone: defaultdict[tuple[str, str, datetime], set[Identifier]] = defaultdict(set)
-    for row in lake.ledger.rows("publishes"):
-        if row["action"] == "rollback" and row["published_at"] >= since:
+    for row in lake.ledger.recent("publishes", since):
+        if row["action"] == "rollback":
             rollback = row["publish_id"], row["run_id"], row["published_at"]
             undone[rollback].add((row["schema"], row["name"]))
-    publishes = {publish.publish_id: publish for publish in lake.ledger.publishes()}
+    publishes = {one.publish_id: one for key in undone for one in lake.ledger.publish(key[0])}
     found: list[Event] = []
     for (publish_id, run_id, at), tables in undone.items():
         publish = publishes[publish_id]

@@ -201,10 +201,19 @@ class Baselines:
                 metrics: defaultdict[Identifier, list[Mapping[str, Any]]] = defaultdict(list)
                 for row in ledger.rows("metrics"):
                     metrics[_key(row)].append(row)
-                self._read = published(ledger.rows("publishes"), ledger.rows("nodes")), metrics
+                self._read = (
+                    published(
+                        ledger.read("publishes", columns=_OF_PUBLISHES),
+                        ledger.read("nodes", columns=_OF_NODES),
+                    ),
+                    metrics,
+                )
             return self._read
 
 
+_TABLE = ("run_id", "schema", "name", "candidate_snapshot")
+_OF_PUBLISHES = (*_TABLE, "publish_id", "action", "published_at")
+_OF_NODES = (*_TABLE, "candidate_metadata", "verdict")
 _Rows = Mapping["Identifier", Sequence[Mapping[str, Any]]]
 
 

@@ -36,6 +36,7 @@ _WRITTEN = {
     "tests": "executed_at",
     "metrics": "measured_at",
     "maintenance": "at",
+    "publishes": "published_at",
 }
 _ID_LENGTH = 8
 _NAMED = ("node_id", "schema", "name", "built_at")

@@ -198,11 +198,11 @@ class TestLook:
             }
 
         rows = [
-            publish("publish", RUN, 30, "p1"),
-            publish("rollback", "e" * 8, 1, "p1"),
-            publish("publish", RUN, 90, "p2"),
-            publish("rollback", "d" * 8, 80, "p2"),
-            publish("publish", RUN, 1, "p3"),
+            publish("publish", RUN, 30, "publish-1"),
+            publish("rollback", "e" * 8, 1, "publish-1"),
+            publish("publish", RUN, 90, "publish-2"),
+            publish("rollback", "d" * 8, 80, "publish-2"),
+            publish("publish", RUN, 1, "publish-3"),
         ]
         lake.ledger.append(LedgerRows("publishes", rows))
         (one,) = self.found(lake)
@@ -211,7 +211,7 @@ class TestLook:
             "shop.orders",
             "e" * 8,
             ("jane",),
-            "p1",
+            "publish-1",
         )
 
 
