@@ -7,6 +7,7 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from helpers.catalogs import SPARK
 from helpers.lake import Reader, SparkReader
 from helpers.project import MakeProject, Outcome, Project
 
+from sparkwap.catalog.model import LedgerRows
 from sparkwap.gate.settings import Upkeep
 from sparkwap.maintenance.maintainer import Maintainer
 from sparkwap.publish.lake import Lake
 
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FILES = {
     "models/log.sql": """
         {{ config(materialized='incremental', incremental_strategy='append') }}
@@ -219,3 +222,34 @@ def test_a_run_maintains_its_tables_at_its_end(project: Project, reader: Reader)
     assert (summary["total-data-files"], summary["wap_run"]) == ("1", built.run_id)
     assert rows(reader, project)["events"] == before
     assert not beside(reader, project)
+
+
+def test_the_ledger_merges_its_files(project: Project, reader: Reader, spark: SparkReader) -> None:
+    """Spark reads the merged files, and may rewrite or delete rows in between."""
+    run_ids = [f"merged-{number:02}" for number in range(60)]
+    one_by_one = "select run_id from wap_ledger.runs where run_id like 'merged-%'"
+    lake = Lake("lake", dict(reader.catalog.properties))
+
+    def append(ids: list[str]) -> None:
+        for run_id in ids:
+            lake.ledger.append(LedgerRows("runs", [{"run_id": run_id, "started_at": NOW}]))
+
+    append(run_ids[:20])
+    assert spark.rows(one_by_one) == [(run_id,) for run_id in run_ids[:20]]
+    assert spark.rows("select count(*) < 20 from wap_ledger.runs.files") == [(True,)]
+    spark.run(
+        "call lake.system.rewrite_data_files(table => 'wap_ledger.runs', "
+        "options => map('rewrite-all', 'true'))"
+    )
+    append(run_ids[20:40])
+    assert spark.rows(one_by_one) == [(run_id,) for run_id in run_ids[:40]]
+    spark.run(
+        "alter table wap_ledger.runs set tblproperties ('write.delete.mode' = 'merge-on-read')"
+    )
+    spark.run("delete from wap_ledger.runs where run_id in ('merged-07', 'merged-38')")
+    append(run_ids[40:])
+    expected = [run_id for run_id in run_ids if run_id not in ("merged-07", "merged-38")]
+    assert spark.rows(one_by_one) == [(run_id,) for run_id in expected]
+    found = [row["run_id"] for row in lake.ledger.runs() if row["run_id"].startswith("merged-")]
+    assert sorted(found) == expected
+    lake.close()
