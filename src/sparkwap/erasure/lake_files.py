@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sparkwap.catalog import Identifier, TableState
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.files import local_path, plain_location, read_apart
+from sparkwap.catalog.files import StoredFile, local_path, plain_location, read_apart
 from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.erasure.file_formats import Data
 from sparkwap.erasure.file_search import Owned
@@ -40,9 +40,13 @@ class LakeFiles:
 
     def paths(self) -> list[str]:
         """Return all files of the warehouse, of tables outside it, and of ``beside``."""
+        return [file.path for file in self.listing()]
+
+    def listing(self) -> list[StoredFile]:
+        """Return the files of `paths` with their times."""
         folders = [self.lake.warehouse, *self._elsewhere(), *map(str, self.beside)]
-        found = (path for folder in folders for path in file_references.files_of(self.lake, folder))
-        return list(dict.fromkeys(found))
+        found = (file for folder in folders for file in self.lake.store.files.listing(folder))
+        return list({file.path: file for file in found}.values())
 
     def _elsewhere(self) -> list[str]:
         """Return the folders of tables outside the warehouse; a REST catalog may choose these."""

@@ -14,9 +14,10 @@ The operation has these steps. After a crash in any step, a second call continue
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ import pyarrow as pa
 from sparkwap.catalog import Candidate, Identifier, LedgerRows, PublishRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.files import local_path, plain_location
+from sparkwap.catalog.files import StoredFile, local_path, plain_location
 from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
@@ -38,7 +39,7 @@ from sparkwap.erasure.request import Erase
 from sparkwap.erasure.rewrite import Rewrite
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import NodeColumns
-from sparkwap.maintenance import expiry, file_references, live_manifests
+from sparkwap.maintenance import expiry, file_references, live_manifests, orphans
 from sparkwap.maintenance.compaction import remove_leftovers
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations.found import ErasureResult
@@ -94,6 +95,7 @@ class Erasure:
         self._files = LakeFiles(lake, beside, of_server or ())
         self._spark_elsewhere = of_server is None
         self._started = datetime.now(UTC)
+        self._named: dict[str, set[Identifier]] = {}
         self.result: ErasureResult | None = None
         """What the last call has found or done, for programs."""
 
@@ -108,11 +110,15 @@ class Erasure:
         path = self._folder / f"open_{request.token}.json"
         journal = ErasureProgress.read(path, secrets.token_hex(8))
         nodes = self._nodes()
+        self._named = {}
 
         def look() -> Found:
-            return SubjectFinder(self._files, self._sql, nodes, request, journal).find()
+            found = SubjectFinder(self._files, self._sql, nodes, request, journal).find()
+            self._note(found.reach)
+            return found
 
         found = look()
+        there = {file.path for file in found.proof.files}
         states = self._lake.states(place.identifier for place in found.places)
         plan = report.plan(request, found, states)
         self.result = report.plan_result(request, found, journal.report)
@@ -130,7 +136,7 @@ class Erasure:
         try:
             self._at("noted")
             found = self._rewrite_all(found, look, journal, path)
-            forgotten = self._forget(found)
+            forgotten = self._forget(found, there)
         except Exception as error:
             raise SparkwapError(f"{error}\n{report.call_again(request)}") from error
         return [*plan, *self._prove(request, found, journal, path, forgotten)]
@@ -252,28 +258,43 @@ class Erasure:
             )
         return True
 
-    def _forget(self, found: Found) -> list[expiry.Expired]:
-        """Expire the tables that held the subject, and delete files to which nothing refers."""
-        self._require_no_maintenance(
-            "The erasure is published, but the maintenance may still write former rows"
-        )
+    def _note(self, reach: Mapping[str, set[Identifier]]) -> None:
+        """Remember the files to which tables refer, to know them after the expiry."""
+        for path, tables in reach.items():
+            self._named.setdefault(path, set()).update(tables)
+
+    def _forget(self, found: Found, there: Collection[str]) -> list[expiry.Expired]:
+        """Expire the tables that held the subject, and delete their former files.
+
+        Args:
+            found: The last look.
+            there: The files at the first look.
+        """
+        state = "The erasure is published, but the maintenance may still write former rows"
+        self._require_no_maintenance(state)
         self._clean_ledger(found)
         reached = {place.identifier for place in found.places} | self._ledger_tables()
         touched = found.tables_with_files() | {r.identifier for r in found.rewrites}
         forgotten = []
         for identifier in sorted(touched & reached):
-            self._require_alone(identifier)
-            forgotten.append(expiry.expire(self._lake, identifier, self._run_id))
+            self._require_no_maintenance(state)
+            self._note(
+                file_references.reachable(
+                    self._lake, self._lake.store.backend.find({identifier}).values()
+                )
+            )
+            alone = partial(self._require_alone, identifier)
+            forgotten.append(expiry.expire(self._lake, identifier, self._run_id, alone))
             self._at("expired")
-        self._delete(found, {expired.identifier for expired in forgotten})
+        self._require_no_maintenance(state)
+        self._delete(found, {expired.identifier for expired in forgotten}, there)
         return forgotten
 
-    def _require_alone(self, identifier: Identifier) -> None:
+    def _require_alone(self, identifier: Identifier, document: md.Document) -> None:
         """Check that no run has begun meanwhile, since it would start from the erased rows."""
-        state = self._lake.state(identifier)
         branches = [
             name
-            for name, ref in (state.refs if state is not None else {}).items()
+            for name, ref in md.refs_of(document).items()
             if ref.type == "branch" and name != md.MAIN
         ]
         if branches:
@@ -285,21 +306,38 @@ class Erasure:
                 f"({next_command.operation('wap_discard', branches[0])})."
             )
 
-    def _delete(self, found: Found, expired: set[Identifier]) -> None:
-        reach = file_references.reachable(self._lake)
-        states = self._lake.states(expired)
+    def _delete(self, found: Found, expired: set[Identifier], there: Collection[str]) -> None:
+        """Delete files to which nothing refers: the former ones of tables, and the subject's.
+
+        All others may belong to a commit that another writer has begun.
+
+        Args:
+            found: The last look.
+            expired: The tables whose former files go.
+            there: The files at the first look: of the subject's files, only these go.
+        """
+        began = [run.began for run in leasing.living(self._lake.leases)]
+        written_before = orphans.cutoff(datetime.now(UTC), 0, began)
+        holding = {file.path for file in found.proof.holding}.intersection(there)
+        states = self._lake.states({*expired, *(place.identifier for place in found.places)})
         folders = [f"{plain_location(one)}/" for one in self._files.folders(states.values())]
-        holding = {file.path for file in found.proof.holding}
-        inside = (f"{plain_location(self._lake.warehouse)}/", *folders)
-        paths = [
-            path
-            for path in self._files.paths()
-            if path in holding or any(plain_location(path).startswith(f) for f in folders)
-        ]
-        orphans = file_references.unreachable(paths, reach)
         # Outside the warehouse are the catalog's database and the server's files.
-        orphans = [path for path in orphans if plain_location(path).startswith(inside)]
-        file_references.delete_files(self._lake, orphans)
+        inside = (f"{plain_location(self._lake.warehouse)}/", *folders)
+
+        def goes(file: StoredFile) -> bool:
+            path = plain_location(file.path)
+            if self._named.get(file_references.checked(path), set()) & expired:
+                return True
+            old = file.modified is None or file.modified < written_before
+            return old and file.path in holding and path.startswith(inside)
+
+        paths = [file.path for file in self._files.listing() if goes(file)]
+        rows = set(self._lake.store.backend.all())
+        paths = file_references.unreachable(paths, file_references.reachable(self._lake, rows))
+        # A rollback may have brought a former state back while the others were read.
+        fresh = set(self._lake.store.backend.all()) - rows
+        paths = file_references.unreachable(paths, file_references.reachable(self._lake, fresh))
+        file_references.delete_files(self._lake, paths)
         self._at("deleted")
 
     def _ledger_tables(self) -> set[Identifier]:
@@ -373,7 +411,12 @@ class Erasure:
                 report=written[0],
             )
         if not proof.clean:
-            raise ProofFailed("\n".join([*lines, report.call_again(request)]))
+            waits = [
+                "A run may still commit files that it has written, so they stay. Wait until it has "
+                f"ended: {leasing.describe(run, lives=True)}."
+                for run in leasing.living(self._lake.leases)
+            ]
+            raise ProofFailed("\n".join([*lines, *waits, report.call_again(request)]))
         path.unlink(missing_ok=True)
         return lines
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.people import PEOPLE, files
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import DataFile
 
+from sparkwap.catalog import LedgerRows
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog.branches import REWRITTEN_BY
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.erasure import Erase, NodeColumns, operation
 from sparkwap.erasure.operation import Erasure, ProofFailed
+from sparkwap.maintenance import expiry, file_references, live_manifests
 from sparkwap.publish.lake import Lake
 
 PEOPLE_TABLE = ("s", "people")
@@ -277,3 +282,126 @@ def test_old_files_of_a_table_outside_of_the_warehouse_are_deleted(
     assert parquet
     assert not any("anna" in repr(pq.read_table(path).to_pylist()) for path in parquet)
     assert (tmp_path / "elsewhere" / "not_of_the_lake.txt").exists()
+
+
+def test_files_of_a_commit_beside_the_deletion_stay(
+    lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reachable = file_references.reachable
+    steps: list[str] = []
+    written: list[DataFile] = []
+
+    def at(_: Any, step: str) -> None:
+        steps.append(step)
+        table = lake.catalog.load_table(PEOPLE_TABLE)
+        if step == "expired" and not written:
+            row = PEOPLE.slice(0, 1)
+            written.extend(_dataframe_to_data_files(table.metadata, row, table.io))
+        if step == "deleted":
+            with table.transaction() as change, change.update_snapshot().fast_append() as files:
+                files.append_data_file(written[0])
+
+    def read(*arguments: Any) -> Any:
+        found = reachable(*arguments)
+        if steps[-1:] == ["expired"]:
+            steps.append("read")
+            write(lake, 77, "zoe@mail.example")
+        return found
+
+    monkeypatch.setattr(operation.Erasure, "_at", at)
+    monkeypatch.setattr(file_references, "reachable", read)
+    lines = erasure.call(Erase.of(ASKED))
+    assert any("none holds the subject" in line for line in lines)
+    assert steps.count("read") == 1
+    assert keys(lake) == [41, 41, 43, 77]
+
+
+def test_the_ledger_stays_readable_when_a_run_writes_beside_the_deletion(
+    lake: Lake, erasure: Erasure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def note(run: str, message: str) -> None:
+        row = {"run_id": run, "branch": "b", "message": message}
+        lake.ledger.append(LedgerRows("runs", [row]))
+
+    note("r1", "value anna.berg@mail.example is wrong")
+    reachable = file_references.reachable
+    steps: list[str] = []
+
+    def read(*arguments: Any) -> Any:
+        found = reachable(*arguments)
+        if steps[-1:] == ["expired"]:
+            steps.append("read")
+            note("r2", "another run")
+        return found
+
+    monkeypatch.setattr(operation.Erasure, "_at", lambda _, step: steps.append(step))
+    monkeypatch.setattr(file_references, "reachable", read)
+    erasure.call(Erase.of(ASKED))
+    runs = {row["run_id"]: row["message"] for row in Lake("lake", lake.properties).ledger.runs()}
+    assert runs["r1"] == "(erased)"
+    assert set(runs) == {"r1", "r2", RUN}
+    assert left(tmp_path, "anna.berg@") == []
+
+
+def test_files_without_the_subject_in_the_folder_of_a_table_stay(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    folder = tmp_path / "warehouse" / "s" / "people"
+    others = [folder / "landing" / "2026.csv", folder / "_checkpoint" / "offsets" / "1"]
+    for path in others:
+        path.parent.mkdir(parents=True)
+        path.write_text("id;name\n1;nobody\n")
+    holding = folder / "data" / "left.parquet"
+    pq.write_table(PEOPLE, holding)
+    erasure.call(Erase.of(ASKED))
+    assert [path.exists() for path in (*others, holding)] == [True, True, False]
+
+
+def test_a_file_of_the_subject_that_a_run_may_commit_is_not_deleted(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    run = leasing.hold(lake.leases, run_id=str(uuid.uuid4()), branch="b", command="build")
+    path = tmp_path / "warehouse" / "s" / "new" / "data" / "x.parquet"
+    path.parent.mkdir(parents=True)
+    time.sleep(0.05)
+    pq.write_table(PEOPLE, path)
+    with pytest.raises(ProofFailed, match=r"(?s)NOT PROVEN: 1 of.*Wait until .*in use by run"):
+        erasure.call(Erase.of(ASKED))
+    assert path.exists()
+    run.release()
+    erasure.call(Erase.of(ASKED))
+    assert not path.exists()
+
+
+def test_a_branch_that_is_opened_beside_the_expiry_is_kept(
+    lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live_snapshot = live_manifests.live_snapshot
+
+    def opened(*arguments: Any) -> Any:
+        if "pr_1" not in lake.catalog.load_table(PEOPLE_TABLE).metadata.refs:
+            lake.branches.open(PEOPLE_TABLE, "pr_1")
+        return live_snapshot(*arguments)
+
+    monkeypatch.setattr(expiry, "live_snapshot", opened)
+    with pytest.raises(SparkwapError, match=r"got the audit branch pr_1.*wap_discard"):
+        erasure.call(Erase.of(ASKED))
+    assert "pr_1" in lake.catalog.load_table(PEOPLE_TABLE).metadata.refs
+
+
+@pytest.mark.parametrize("step", ["noted", "rewritten", "published", "expired", "deleted"])
+def test_an_interrupted_erasure_is_completed(
+    lake: Lake, erasure: Erasure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def at(_: Any, now: str) -> None:
+        if now == step:
+            raise RuntimeError("somebody pulled the plug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(operation.Erasure, "_at", at)
+        with pytest.raises(SparkwapError, match="somebody pulled the plug"):
+            erasure.call(Erase.of(ASKED))
+    lines = erasure.call(Erase.of(ASKED))
+    assert any("none holds the subject" in line for line in lines)
+    assert keys(lake) == [41, 43]
+    assert left(tmp_path, "anna.berg@") == []
