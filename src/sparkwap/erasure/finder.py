@@ -46,6 +46,8 @@ class Found:
         counts: All rows, deleted rows and changed rows, for each table with a rewrite.
         proof: All files, with those that hold the subject.
         reach: File -> the tables that refer to it.
+        others: The tables of other catalogs in the same database that refer to files of the
+            subject.
         search: The keys and values for which the proof searches.
         shared: Number of personal values that also belong to others, so the proof cannot search
             for them.
@@ -58,6 +60,7 @@ class Found:
     counts: dict[Identifier, tuple[int, int, int]] = field(default_factory=dict)
     proof: Proof = field(default_factory=lambda: Proof(()))
     reach: Mapping[str, set[Identifier]] = field(default_factory=dict)
+    others: set[Identifier] = field(default_factory=set)
     search: Search = field(default_factory=lambda: Search(frozenset()))
     shared: int = 0
     blockers: list[str] = field(default_factory=list)
@@ -65,8 +68,7 @@ class Found:
 
     def tables_with_files(self) -> set[Identifier]:
         """Return the tables that refer to files which hold the subject."""
-        holding = (plain_location(file.path) for file in self.proof.holding)
-        return set().union(*(self.reach.get(path, set()) for path in holding))
+        return self.proof.tables(self.reach)
 
 
 class SubjectFinder:
@@ -181,7 +183,9 @@ class SubjectFinder:
         found.search = _search(self._request, journal, shared)
         scanner = self._files.scanner(found.search, found.places, self._states, ignored)
         found.proof = self._files.scan(scanner, paths)
-        found.reach = file_references.reachable(self._lake)
+        rows = self._lake.store.backend
+        found.reach = file_references.reachable(self._lake, rows.all())
+        found.others = found.proof.tables(file_references.reachable(self._lake, rows.others()))
 
     def _plan_table(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite | None:
         """Return the rewrite that removes the subject from a table; None if there is no need."""

@@ -26,6 +26,7 @@ from sparkwap.catalog import Candidate, Identifier, LedgerRows, PublishRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import StoredFile, local_path, plain_location
+from sparkwap.catalog.pointers import Pointer
 from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
@@ -332,13 +333,17 @@ class Erasure:
             return old and file.path in holding and path.startswith(inside)
 
         paths = [file.path for file in self._files.listing() if goes(file)]
-        rows = set(self._lake.store.backend.all())
+        rows = self._rows()
         paths = file_references.unreachable(paths, file_references.reachable(self._lake, rows))
         # A rollback may have brought a former state back while the others were read.
-        fresh = set(self._lake.store.backend.all()) - rows
-        paths = file_references.unreachable(paths, file_references.reachable(self._lake, fresh))
+        fresh = file_references.reachable(self._lake, self._rows() - rows)
+        paths = file_references.unreachable(paths, fresh)
         file_references.delete_files(self._lake, paths)
         self._at("deleted")
+
+    def _rows(self) -> set[Pointer]:
+        """Return the tables and views of all catalogs in the same database."""
+        return {*self._lake.store.backend.all(), *self._lake.store.backend.others()}
 
     def _ledger_tables(self) -> set[Identifier]:
         return {(LEDGER_SCHEMA, name) for name in self._lake.relations(LEDGER_SCHEMA)}
@@ -411,12 +416,15 @@ class Erasure:
                 report=written[0],
             )
         if not proof.clean:
-            waits = [
+            others = self._lake.store.backend.others()
+            holders = proof.tables(file_references.reachable(self._lake, others))
+            runs = [
                 "A run may still commit files that it has written, so they stay. Wait until it has "
                 f"ended: {leasing.describe(run, lives=True)}."
                 for run in leasing.living(self._lake.leases)
             ]
-            raise ProofFailed("\n".join([*lines, *waits, report.call_again(request)]))
+            told = [*lines, *report.of_others(holders), *runs, report.call_again(request)]
+            raise ProofFailed("\n".join(told))
         path.unlink(missing_ok=True)
         return lines
 

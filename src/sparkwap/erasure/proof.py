@@ -197,6 +197,15 @@ class Proof:
         """The files that hold the subject."""
         return tuple(file for file in self.files if file.found)
 
+    def tables(self, reach: Mapping[str, set[Identifier]]) -> set[Identifier]:
+        """Return the tables that refer to files which hold the subject.
+
+        Args:
+            reach: File, in one spelling -> the tables that refer to it.
+        """
+        holding = (plain_location(file.path) for file in self.holding)
+        return set().union(*(reach.get(path, set()) for path in holding))
+
     @property
     def clean(self) -> bool:
         """Whether no file holds the subject."""

@@ -405,3 +405,27 @@ def test_an_interrupted_erasure_is_completed(
     assert any("none holds the subject" in line for line in lines)
     assert keys(lake) == [41, 43]
     assert left(tmp_path, "anna.berg@") == []
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_table_of_another_catalog_in_the_database_keeps_its_files(
+    lake: Lake, erasure: Erasure, shared: bool
+) -> None:
+    other = Lake("dev", lake.properties)
+    other.ensure_schema("d")
+    if shared:
+        location = lake.catalog.load_table(PEOPLE_TABLE).metadata_location
+        other.catalog.register_table(("d", "people"), location)
+    else:
+        other.catalog.create_table(("d", "people"), PEOPLE.schema).append(PEOPLE)
+    told = r"(?s)NOT PROVEN.*d\.people of another catalog in this database"
+    plan = "\n".join(erasure.call(Erase.of({**ASKED, "confirm": False})))
+    assert "d.people of another catalog in this database refers to files" in plan
+    with pytest.raises(ProofFailed, match=told):
+        erasure.call(Erase.of(ASKED))
+    assert other.catalog.load_table(("d", "people")).scan().to_arrow().num_rows == 3
+    assert keys(lake) == [41, 43]
+    other.catalog.drop_table(("d", "people"))
+    other.close()
+    lines = erasure.call(Erase.of(ASKED))
+    assert any("none holds the subject" in line for line in lines)
