@@ -70,6 +70,10 @@ class Found:
         """Return the tables that refer to files which hold the subject."""
         return self.proof.tables(self.reach)
 
+    def touched(self) -> set[Identifier]:
+        """Return the tables that hold the subject or are rewritten."""
+        return self.tables_with_files() | {rewrite.identifier for rewrite in self.rewrites}
+
 
 class SubjectFinder:
     """Finds the subject. It changes only the progress in memory, to which it adds values.
@@ -171,8 +175,10 @@ class SubjectFinder:
         """Read every file: first to collect the subject's personal values, then to find them."""
         journal, ignored = self._journal, self._request.ignored
         by_key = Search.of(journal.keys, {}, ())
-        scanner = self._files.scanner(by_key, found.places, self._states, ignored)
-        paths = self._files.paths()
+        rows = self._lake.store.backend
+        found.reach = file_references.reachable(self._lake, rows.all())
+        scanner = self._files.scanner(by_key, found.places, self._states, ignored, found.reach)
+        paths = self._files.paths([*journal.files, *found.reach])
         collected = self._files.each(paths, scanner.collect)
         values = {name: {text for text, _ in pairs} for name, pairs in collected.items()}
         texts = {text for pairs in collected.values() for text, is_text in pairs if is_text}
@@ -181,10 +187,8 @@ class SubjectFinder:
         shared = self._files.each(paths, lambda path, data: scanner.shared(path, data, own))
         found.shared = sum(map(len, shared.values()))
         found.search = _search(self._request, journal, shared)
-        scanner = self._files.scanner(found.search, found.places, self._states, ignored)
+        scanner = replace(scanner, search=found.search)
         found.proof = self._files.scan(scanner, paths)
-        rows = self._lake.store.backend
-        found.reach = file_references.reachable(self._lake, rows.all())
         found.others = found.proof.tables(file_references.reachable(self._lake, rows.others()))
 
     def _plan_table(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite | None:

@@ -96,7 +96,6 @@ class Erasure:
         self._files = LakeFiles(lake, beside, of_server or ())
         self._spark_elsewhere = of_server is None
         self._started = datetime.now(UTC)
-        self._named: dict[str, set[Identifier]] = {}
         self.result: ErasureResult | None = None
         """What the last call has found or done, for programs."""
 
@@ -111,11 +110,10 @@ class Erasure:
         path = self._folder / f"open_{request.token}.json"
         journal = ErasureProgress.read(path, secrets.token_hex(8))
         nodes = self._nodes()
-        self._named = {}
 
         def look() -> Found:
             found = SubjectFinder(self._files, self._sql, nodes, request, journal).find()
-            self._note(found.reach)
+            journal.note(found.reach, self._touched(found))
             return found
 
         found = look()
@@ -137,10 +135,11 @@ class Erasure:
         try:
             self._at("noted")
             found = self._rewrite_all(found, look, journal, path)
-            forgotten = self._forget(found, there)
+            forgotten = self._forget(found, there, journal, path)
+            reach = file_references.reachable(self._lake, self._lake.store.backend.all())
         except Exception as error:
             raise SparkwapError(f"{error}\n{report.call_again(request)}") from error
-        return [*plan, *self._prove(request, found, journal, path, forgotten)]
+        return [*plan, *self._prove(request, found, journal, path, forgotten, reach)]
 
     def _require_no_maintenance(self, state: str) -> None:
         """Check that no maintenance rewrites files, since it may write the subject's rows again."""
@@ -259,37 +258,38 @@ class Erasure:
             )
         return True
 
-    def _note(self, reach: Mapping[str, set[Identifier]]) -> None:
-        """Remember the files to which tables refer, to know them after the expiry."""
-        for path, tables in reach.items():
-            self._named.setdefault(path, set()).update(tables)
-
-    def _forget(self, found: Found, there: Collection[str]) -> list[expiry.Expired]:
+    def _forget(
+        self, found: Found, there: Collection[str], journal: ErasureProgress, path: Path
+    ) -> list[expiry.Expired]:
         """Expire the tables that held the subject, and delete their former files.
 
         Args:
             found: The last look.
             there: The files at the first look.
+            journal: Gets the files to which the tables refer until now.
+            path: The file of the journal.
         """
         state = "The erasure is published, but the maintenance may still write former rows"
         self._require_no_maintenance(state)
         self._clean_ledger(found)
-        reached = {place.identifier for place in found.places} | self._ledger_tables()
-        touched = found.tables_with_files() | {r.identifier for r in found.rewrites}
+        touched = self._touched(found)
+        rows = self._lake.store.backend.find(touched).values()
+        journal.note(file_references.reachable(self._lake, rows), touched)
+        journal.write(path)
         forgotten = []
-        for identifier in sorted(touched & reached):
+        for identifier in sorted(touched):
             self._require_no_maintenance(state)
-            self._note(
-                file_references.reachable(
-                    self._lake, self._lake.store.backend.find({identifier}).values()
-                )
-            )
             alone = partial(self._require_alone, identifier)
             forgotten.append(expiry.expire(self._lake, identifier, self._run_id, alone))
             self._at("expired")
         self._require_no_maintenance(state)
-        self._delete(found, {expired.identifier for expired in forgotten}, there)
+        self._delete(found, there, journal)
         return forgotten
+
+    def _touched(self, found: Found) -> set[Identifier]:
+        """Return the tables of the subject that hold it or are rewritten, with the ledger's."""
+        reached = {place.identifier for place in found.places} | self._ledger_tables()
+        return found.touched() & reached
 
     def _require_alone(self, identifier: Identifier, document: md.Document) -> None:
         """Check that no run has begun meanwhile, since it would start from the erased rows."""
@@ -307,32 +307,35 @@ class Erasure:
                 f"({next_command.operation('wap_discard', branches[0])})."
             )
 
-    def _delete(self, found: Found, expired: set[Identifier], there: Collection[str]) -> None:
+    def _delete(self, found: Found, there: Collection[str], journal: ErasureProgress) -> None:
         """Delete files to which nothing refers: the former ones of tables, and the subject's.
 
         All others may belong to a commit that another writer has begun.
 
         Args:
             found: The last look.
-            expired: The tables whose former files go.
             there: The files at the first look: of the subject's files, only these go.
+            journal: Has the former files of tables.
         """
+        former = set(journal.files)
         began = [run.began for run in leasing.living(self._lake.leases)]
         written_before = orphans.cutoff(datetime.now(UTC), 0, began)
         holding = {file.path for file in found.proof.holding}.intersection(there)
-        states = self._lake.states({*expired, *(place.identifier for place in found.places)})
+        states = self._lake.states(place.identifier for place in found.places)
         folders = [f"{plain_location(one)}/" for one in self._files.folders(states.values())]
         # Outside the warehouse are the catalog's database and the server's files.
         inside = (f"{plain_location(self._lake.warehouse)}/", *folders)
 
         def goes(file: StoredFile) -> bool:
             path = plain_location(file.path)
-            if self._named.get(file_references.checked(path), set()) & expired:
+            if file_references.checked(path) in former:
                 return True
             old = file.modified is None or file.modified < written_before
             return old and file.path in holding and path.startswith(inside)
 
-        paths = [file.path for file in self._files.listing() if goes(file)]
+        listed = self._files.listing()
+        elsewhere = former.difference(plain_location(file.path) for file in listed)
+        paths = [*(file.path for file in listed if goes(file)), *elsewhere]
         rows = self._rows()
         paths = file_references.unreachable(paths, file_references.reachable(self._lake, rows))
         # A rollback may have brought a former state back while the others were read.
@@ -364,10 +367,11 @@ class Erasure:
         journal: ErasureProgress,
         path: Path,
         forgotten: Sequence[expiry.Expired],
+        reach: Mapping[str, set[Identifier]],
     ) -> list[str]:
         states = self._lake.states(row.identifier for row in self._lake.store.backend.all())
-        scanner = self._files.scanner(found.search, found.places, states, request.ignored)
-        paths = self._files.paths()
+        scanner = self._files.scanner(found.search, found.places, states, request.ignored, reach)
+        paths = self._files.paths([*journal.files, *reach])
         proof = self._files.scan(scanner, paths)
         # Others may have written files while these were read.
         late = sorted(set(self._files.paths()) - set(paths))
@@ -416,14 +420,12 @@ class Erasure:
                 report=written[0],
             )
         if not proof.clean:
-            others = self._lake.store.backend.others()
-            holders = proof.tables(file_references.reachable(self._lake, others))
             runs = [
                 "A run may still commit files that it has written, so they stay. Wait until it has "
                 f"ended: {leasing.describe(run, lives=True)}."
                 for run in leasing.living(self._lake.leases)
             ]
-            told = [*lines, *report.of_others(holders), *runs, report.call_again(request)]
+            told = [*lines, *report.of_others(found.others), *runs, report.call_again(request)]
             raise ProofFailed("\n".join(told))
         path.unlink(missing_ok=True)
         return lines

@@ -45,8 +45,7 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
             "search for them."
         )
     lines += of_others(found.others)
-    lost = found.tables_with_files() | {rewrite.identifier for rewrite in found.rewrites}
-    for identifier in sorted(lost & set(states)):
+    for identifier in sorted(found.touched() & set(states)):
         state = states[identifier]
         gone = sorted(name for name in state.refs if name != md.MAIN)
         lines.append(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.people import PEOPLE, files
+from helpers.people import PEOPLE, bytes_of, files
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
 
@@ -429,3 +430,72 @@ def test_a_table_of_another_catalog_in_the_database_keeps_its_files(
     other.close()
     lines = erasure.call(Erase.of(ASKED))
     assert any("none holds the subject" in line for line in lines)
+
+
+def added(lake: Lake, tmp_path: Path) -> None:
+    path = tmp_path / "old" / "x.parquet"
+    path.parent.mkdir()
+    pq.write_table(PEOPLE, path)
+    lake.catalog.create_table(PEOPLE_TABLE, PEOPLE.schema).add_files([str(path)])
+
+
+def linked(lake: Lake, tmp_path: Path) -> None:
+    folder = tmp_path / "warehouse" / "s" / "people" / "data"
+    folder.parent.mkdir(parents=True)
+    (tmp_path / "disk2").mkdir()
+    folder.symlink_to(tmp_path / "disk2")
+    lake.catalog.create_table(PEOPLE_TABLE, PEOPLE.schema).append(PEOPLE)
+
+
+def with_property(name: str) -> Callable[[Lake, Path], None]:
+    def make(lake: Lake, tmp_path: Path) -> None:
+        elsewhere = {f"write.{name}.path": f"{tmp_path}/elsewhere/people"}
+        table = lake.catalog.create_table(PEOPLE_TABLE, PEOPLE.schema, properties=elsewhere)
+        table.append(PEOPLE)
+
+    return make
+
+
+@pytest.mark.parametrize("step", ["", "published", "expired", "deleted"])
+@pytest.mark.parametrize("make", [added, linked, with_property("data"), with_property("metadata")])
+def test_files_of_a_table_outside_of_its_folder_are_read_and_deleted(
+    lake: Lake, erasure: Erasure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Lake, Path], None], step: str,
+) -> None:  # fmt: skip
+    lake.catalog.drop_table(PEOPLE_TABLE)
+    shutil.rmtree(tmp_path / "warehouse" / "s")
+    make(lake, tmp_path)
+
+    def at(_: Any, now: str) -> None:
+        if now == step:
+            raise RuntimeError("somebody pulled the plug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(operation.Erasure, "_at", at)
+        if step:
+            with pytest.raises(SparkwapError, match="somebody pulled the plug"):
+                erasure.call(Erase.of(ASKED))
+    lines = erasure.call(Erase.of(ASKED))
+    assert any("none holds the subject" in line for line in lines)
+    assert keys(lake) == [41, 43]
+    holding = [
+        path
+        for path in tmp_path.rglob("*")
+        if path.is_file() and path.suffix != ".db" and b"anna.berg" in bytes_of(path)
+    ]
+    assert holding == []
+
+
+def test_values_in_files_outside_of_all_folders_are_learned(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    rows = pa.table({"customer_id": [42], "email": ["anna.2@x.example"], "city": ["Rome"]})
+    path = tmp_path / "old" / "x.parquet"
+    path.parent.mkdir()
+    pq.write_table(rows, path)
+    lake.catalog.load_table(PEOPLE_TABLE).add_files([str(path)])
+    orphan = tmp_path / "warehouse" / "mail.txt"
+    orphan.write_text("to anna.2@x.example")
+    erasure.call(Erase.of(ASKED))
+    assert not path.exists()
+    assert not orphan.exists()
