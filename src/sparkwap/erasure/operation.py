@@ -19,14 +19,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+from pyiceberg.table import Table
 
 from sparkwap.catalog import Candidate, Identifier, LedgerRows, PublishRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import StoredFile, local_path, plain_location
 from sparkwap.catalog.pointers import Pointer
+from sparkwap.catalog.store import Staged
 from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
@@ -40,6 +43,7 @@ from sparkwap.erasure.request import Erase
 from sparkwap.erasure.rewrite import Rewrite
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import NodeColumns
+from sparkwap.ledger.tables import TableChange
 from sparkwap.maintenance import expiry, file_references, live_manifests, orphans
 from sparkwap.maintenance.compaction import remove_leftovers
 from sparkwap.publish.lake import Lake
@@ -352,13 +356,21 @@ class Erasure:
         return {(LEDGER_SCHEMA, name) for name in self._lake.relations(LEDGER_SCHEMA)}
 
     def _clean_ledger(self, found: Found) -> None:
-        """Replace the messages of the ledger that name the subject by `report.ERASED`."""
-        for identifier in sorted(found.tables_with_files() & self._ledger_tables()):
-            table = self._lake.catalog.load_table(identifier)
+        """Replace the texts of the ledger that name the subject by `report.ERASED`."""
+        for _, name in sorted(found.tables_with_files() & self._ledger_tables()):
+            # If a run writes to the ledger meanwhile, the commit is staged again.
+            self._lake.store.commit(partial(self._clean_table, name, found.search), "ledger")
+
+    def _clean_table(self, name: str, search: Search) -> Staged[None]:
+        clean: list[pa.Table] = []
+
+        def named(table: Table) -> bool:
             rows = table.scan().to_arrow()
-            clean = _without_names(rows, found.search)
-            if clean is not rows:
-                table.overwrite(clean)
+            clean.append(_without_names(rows, search))
+            return clean[0] is not rows
+
+        change = TableChange(name, lambda table: table.overwrite(clean[0]), only_if=named)
+        return self._lake.ledger.stage_changes([change])
 
     def _prove(
         self,
@@ -434,9 +446,21 @@ class Erasure:
 def _without_names(rows: pa.Table, search: Search) -> pa.Table:
     """Return the rows with `report.ERASED` in place of each text that names the subject."""
     for index, column in enumerate(rows.schema):
-        if column.type in (pa.string(), pa.large_string()):
-            texts = rows.column(index).to_pylist()
-            clean = [report.ERASED if text and search.in_text(text) else text for text in texts]
-            if clean != texts:
-                rows = rows.set_column(index, column, pa.array(clean, column.type))
+        values = rows.column(index).to_pylist()
+        clean = [_without_name(value, search) for value in values]
+        if clean != values:
+            rows = rows.set_column(index, column, pa.array(clean, column.type))
     return rows
+
+
+def _without_name(value: Any, search: Search) -> Any:
+    if isinstance(value, str):
+        return report.ERASED if search.in_text(value) else value
+    if not isinstance(value, list | tuple):
+        return value
+    clean = [_without_name(one, search) for one in value]
+    if isinstance(value, tuple):
+        return tuple(clean)
+    # A map is a list of pairs; a key that is erased twice would be there twice.
+    is_map = any(isinstance(one, tuple) for one in value)
+    return list(dict(clean).items()) if is_map else clean

@@ -499,3 +499,46 @@ def test_values_in_files_outside_of_all_folders_are_learned(
     erasure.call(Erase.of(ASKED))
     assert not path.exists()
     assert not orphan.exists()
+
+
+def test_nested_columns_of_the_ledger_are_cleaned(lake: Lake, erasure: Erasure) -> None:
+    row = {
+        "run_id": "r1",
+        "branch": "b",
+        "reads": {"s.people": "anna.berg@mail.example", "s.x": "1"},
+        "built_on": {"by anna.berg@mail.example": "1", "to anna.berg@mail.example": "2"},
+        "batches": ["anna.berg@mail.example", None, "a/b"],
+    }
+    lake.ledger.append(LedgerRows("nodes", [row]))
+    lines = erasure.call(Erase.of(ASKED))
+    assert any("none holds the subject" in line for line in lines)
+    (now,) = lake.ledger.rows("nodes")
+    assert now["reads"] == {"s.people": "(erased)", "s.x": "1"}
+    assert list(now["built_on"]) == ["(erased)"]
+    assert now["batches"] == ["(erased)", None, "a/b"]
+    assert now["named"] is None
+
+
+def test_the_ledger_is_cleaned_while_runs_write_to_it(
+    lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def note(run: str, message: str) -> None:
+        other.ledger.append(LedgerRows("runs", [{"run_id": run, "message": message}]))
+
+    other = Lake("lake", lake.properties)
+    note("r1", "value anna.berg@mail.example is wrong")
+    erased = operation._without_names
+    written: list[str] = []
+
+    def slow(*arguments: Any) -> Any:
+        if not written:
+            written.append("r2")
+            note("r2", "anna.berg@mail.example again")
+        return erased(*arguments)
+
+    monkeypatch.setattr(operation, "_without_names", slow)
+    lines = erasure.call(Erase.of(ASKED))
+    assert any("none holds the subject" in line for line in lines)
+    runs = {row["run_id"]: row["message"] for row in other.ledger.runs()}
+    assert (runs["r1"], runs["r2"]) == ("(erased)", "(erased)")
+    other.close()
