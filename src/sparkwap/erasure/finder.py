@@ -46,6 +46,8 @@ class Found:
         counts: All rows, deleted rows and changed rows, for each table with a rewrite.
         proof: All files, with those that hold the subject.
         reach: File -> the tables that refer to it.
+        others: The tables of other catalogs in the same database that refer to files of the
+            subject.
         search: The keys and values for which the proof searches.
         shared: Number of personal values that also belong to others, so the proof cannot search
             for them.
@@ -58,6 +60,7 @@ class Found:
     counts: dict[Identifier, tuple[int, int, int]] = field(default_factory=dict)
     proof: Proof = field(default_factory=lambda: Proof(()))
     reach: Mapping[str, set[Identifier]] = field(default_factory=dict)
+    others: set[Identifier] = field(default_factory=set)
     search: Search = field(default_factory=lambda: Search(frozenset()))
     shared: int = 0
     blockers: list[str] = field(default_factory=list)
@@ -65,8 +68,11 @@ class Found:
 
     def tables_with_files(self) -> set[Identifier]:
         """Return the tables that refer to files which hold the subject."""
-        holding = (plain_location(file.path) for file in self.proof.holding)
-        return set().union(*(self.reach.get(path, set()) for path in holding))
+        return self.proof.tables(self.reach)
+
+    def touched(self) -> set[Identifier]:
+        """Return the tables that hold the subject or are rewritten."""
+        return self.tables_with_files() | {rewrite.identifier for rewrite in self.rewrites}
 
 
 class SubjectFinder:
@@ -169,8 +175,10 @@ class SubjectFinder:
         """Read every file: first to collect the subject's personal values, then to find them."""
         journal, ignored = self._journal, self._request.ignored
         by_key = Search.of(journal.keys, {}, ())
-        scanner = self._files.scanner(by_key, found.places, self._states, ignored)
-        paths = self._files.paths()
+        rows = self._lake.store.backend
+        found.reach = file_references.reachable(self._lake, rows.all())
+        scanner = self._files.scanner(by_key, found.places, self._states, ignored, found.reach)
+        paths = self._files.paths([*journal.files, *found.reach])
         collected = self._files.each(paths, scanner.collect)
         values = {name: {text for text, _ in pairs} for name, pairs in collected.items()}
         texts = {text for pairs in collected.values() for text, is_text in pairs if is_text}
@@ -179,9 +187,9 @@ class SubjectFinder:
         shared = self._files.each(paths, lambda path, data: scanner.shared(path, data, own))
         found.shared = sum(map(len, shared.values()))
         found.search = _search(self._request, journal, shared)
-        scanner = self._files.scanner(found.search, found.places, self._states, ignored)
+        scanner = replace(scanner, search=found.search)
         found.proof = self._files.scan(scanner, paths)
-        found.reach = file_references.reachable(self._lake)
+        found.others = found.proof.tables(file_references.reachable(self._lake, rows.others()))
 
     def _plan_table(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite | None:
         """Return the rewrite that removes the subject from a table; None if there is no need."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sparkwap.catalog import Identifier, TableState
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.files import local_path, plain_location, read_apart
+from sparkwap.catalog.files import StoredFile, local_path, plain_location, read_apart
 from sparkwap.catalog.sql_backend import SqlBackend
 from sparkwap.erasure.file_formats import Data
 from sparkwap.erasure.file_search import Owned
@@ -21,6 +21,10 @@ from sparkwap.erasure.subject_tables import SubjectTable
 from sparkwap.maintenance import file_references
 from sparkwap.publish.lake import Lake
 
+_PATHS = tuple(f"write.{kind}.path" for kind in ("data", "metadata", "object-storage"))
+"""Properties with other folders for the files of a table."""
+
+_NONE: Mapping[str, set[Identifier]] = {}
 _DATA = (".parquet", ".orc", ".avro")
 
 
@@ -38,17 +42,30 @@ class LakeFiles:
     beside: Sequence[Path] = ()
     of_server: Sequence[Path] = ()
 
-    def paths(self) -> list[str]:
+    def paths(self, named: Iterable[str] = ()) -> list[str]:
+        """Return the files of `listing`, and those of ``named`` that are not among them.
+
+        Args:
+            named: Files in one spelling, such as those to which a table refers; they need not
+                exist.
+        """
+        listed = [file.path for file in self.listing()]
+        known = set(map(plain_location, listed))
+        return [*listed, *(path for path in dict.fromkeys(named) if path not in known)]
+
+    def listing(self) -> list[StoredFile]:
         """Return all files of the warehouse, of tables outside it, and of ``beside``."""
         folders = [self.lake.warehouse, *self._elsewhere(), *map(str, self.beside)]
-        found = (path for folder in folders for path in file_references.files_of(self.lake, folder))
-        return list(dict.fromkeys(found))
+        found = (file for folder in folders for file in self.lake.store.files.listing(folder))
+        return list({file.path: file for file in found}.values())
 
     def _elsewhere(self) -> list[str]:
         """Return the folders of tables outside the warehouse; a REST catalog may choose these."""
         states = self.lake.states(row.identifier for row in self.lake.store.backend.all())
         warehouse = f"{plain_location(self.lake.warehouse)}/"
         folders = self.folders(states.values())
+        for state in states.values():
+            folders.update(state.properties[name] for name in _PATHS if name in state.properties)
         return sorted(path for path in folders if not plain_location(path).startswith(warehouse))
 
     def folders(self, states: Iterable[TableState]) -> set[str]:
@@ -67,14 +84,15 @@ class LakeFiles:
         reached: Sequence[SubjectTable],
         states: Mapping[Identifier, TableState],
         ignored: frozenset[str],
+        reach: Mapping[str, set[Identifier]] = _NONE,
     ) -> Scanner:
-        """Return a scanner for the tables of the lake."""
+        """Return a scanner for the tables of the lake; see `Scanner` for ``reach``."""
         by_name = {place.identifier: place for place in reached}
         tables = [
             _owned(state, self.lake.store.load(state.metadata_location), by_name.get(name))
             for name, state in states.items()
         ]
-        return Scanner(search, tables, ignored)
+        return Scanner(search, tables, ignored, reach)
 
     def scan(self, scanner: Scanner, paths: Sequence[str]) -> Proof:
         """Search whole files."""

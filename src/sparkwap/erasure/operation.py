@@ -14,17 +14,22 @@ The operation has these steps. After a crash in any step, a second call continue
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+from pyiceberg.table import Table
 
 from sparkwap.catalog import Candidate, Identifier, LedgerRows, PublishRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.files import local_path, plain_location
+from sparkwap.catalog.files import StoredFile, local_path, plain_location
+from sparkwap.catalog.pointers import Pointer
+from sparkwap.catalog.store import Staged
 from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
@@ -38,7 +43,8 @@ from sparkwap.erasure.request import Erase
 from sparkwap.erasure.rewrite import Rewrite
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import NodeColumns
-from sparkwap.maintenance import expiry, file_references, live_manifests
+from sparkwap.ledger.tables import TableChange
+from sparkwap.maintenance import expiry, file_references, live_manifests, orphans
 from sparkwap.maintenance.compaction import remove_leftovers
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations.found import ErasureResult
@@ -110,9 +116,12 @@ class Erasure:
         nodes = self._nodes()
 
         def look() -> Found:
-            return SubjectFinder(self._files, self._sql, nodes, request, journal).find()
+            found = SubjectFinder(self._files, self._sql, nodes, request, journal).find()
+            journal.note(found.reach, self._touched(found))
+            return found
 
         found = look()
+        there = {file.path for file in found.proof.files}
         states = self._lake.states(place.identifier for place in found.places)
         plan = report.plan(request, found, states)
         self.result = report.plan_result(request, found, journal.report)
@@ -130,10 +139,11 @@ class Erasure:
         try:
             self._at("noted")
             found = self._rewrite_all(found, look, journal, path)
-            forgotten = self._forget(found)
+            forgotten = self._forget(found, there, journal, path)
+            reach = file_references.reachable(self._lake, self._lake.store.backend.all())
         except Exception as error:
             raise SparkwapError(f"{error}\n{report.call_again(request)}") from error
-        return [*plan, *self._prove(request, found, journal, path, forgotten)]
+        return [*plan, *self._prove(request, found, journal, path, forgotten, reach)]
 
     def _require_no_maintenance(self, state: str) -> None:
         """Check that no maintenance rewrites files, since it may write the subject's rows again."""
@@ -252,28 +262,44 @@ class Erasure:
             )
         return True
 
-    def _forget(self, found: Found) -> list[expiry.Expired]:
-        """Expire the tables that held the subject, and delete files to which nothing refers."""
-        self._require_no_maintenance(
-            "The erasure is published, but the maintenance may still write former rows"
-        )
+    def _forget(
+        self, found: Found, there: Collection[str], journal: ErasureProgress, path: Path
+    ) -> list[expiry.Expired]:
+        """Expire the tables that held the subject, and delete their former files.
+
+        Args:
+            found: The last look.
+            there: The files at the first look.
+            journal: Gets the files to which the tables refer until now.
+            path: The file of the journal.
+        """
+        state = "The erasure is published, but the maintenance may still write former rows"
+        self._require_no_maintenance(state)
         self._clean_ledger(found)
-        reached = {place.identifier for place in found.places} | self._ledger_tables()
-        touched = found.tables_with_files() | {r.identifier for r in found.rewrites}
+        touched = self._touched(found)
+        rows = self._lake.store.backend.find(touched).values()
+        journal.note(file_references.reachable(self._lake, rows), touched)
+        journal.write(path)
         forgotten = []
-        for identifier in sorted(touched & reached):
-            self._require_alone(identifier)
-            forgotten.append(expiry.expire(self._lake, identifier, self._run_id))
+        for identifier in sorted(touched):
+            self._require_no_maintenance(state)
+            alone = partial(self._require_alone, identifier)
+            forgotten.append(expiry.expire(self._lake, identifier, self._run_id, alone))
             self._at("expired")
-        self._delete(found, {expired.identifier for expired in forgotten})
+        self._require_no_maintenance(state)
+        self._delete(found, there, journal)
         return forgotten
 
-    def _require_alone(self, identifier: Identifier) -> None:
+    def _touched(self, found: Found) -> set[Identifier]:
+        """Return the tables of the subject that hold it or are rewritten, with the ledger's."""
+        reached = {place.identifier for place in found.places} | self._ledger_tables()
+        return found.touched() & reached
+
+    def _require_alone(self, identifier: Identifier, document: md.Document) -> None:
         """Check that no run has begun meanwhile, since it would start from the erased rows."""
-        state = self._lake.state(identifier)
         branches = [
             name
-            for name, ref in (state.refs if state is not None else {}).items()
+            for name, ref in md.refs_of(document).items()
             if ref.type == "branch" and name != md.MAIN
         ]
         if branches:
@@ -285,34 +311,66 @@ class Erasure:
                 f"({next_command.operation('wap_discard', branches[0])})."
             )
 
-    def _delete(self, found: Found, expired: set[Identifier]) -> None:
-        reach = file_references.reachable(self._lake)
-        states = self._lake.states(expired)
+    def _delete(self, found: Found, there: Collection[str], journal: ErasureProgress) -> None:
+        """Delete files to which nothing refers: the former ones of tables, and the subject's.
+
+        All others may belong to a commit that another writer has begun.
+
+        Args:
+            found: The last look.
+            there: The files at the first look: of the subject's files, only these go.
+            journal: Has the former files of tables.
+        """
+        former = set(journal.files)
+        began = [run.began for run in leasing.living(self._lake.leases)]
+        written_before = orphans.cutoff(datetime.now(UTC), 0, began)
+        holding = {file.path for file in found.proof.holding}.intersection(there)
+        states = self._lake.states(place.identifier for place in found.places)
         folders = [f"{plain_location(one)}/" for one in self._files.folders(states.values())]
-        holding = {file.path for file in found.proof.holding}
-        inside = (f"{plain_location(self._lake.warehouse)}/", *folders)
-        paths = [
-            path
-            for path in self._files.paths()
-            if path in holding or any(plain_location(path).startswith(f) for f in folders)
-        ]
-        orphans = file_references.unreachable(paths, reach)
         # Outside the warehouse are the catalog's database and the server's files.
-        orphans = [path for path in orphans if plain_location(path).startswith(inside)]
-        file_references.delete_files(self._lake, orphans)
+        inside = (f"{plain_location(self._lake.warehouse)}/", *folders)
+
+        def goes(file: StoredFile) -> bool:
+            path = plain_location(file.path)
+            if file_references.checked(path) in former:
+                return True
+            old = file.modified is None or file.modified < written_before
+            return old and file.path in holding and path.startswith(inside)
+
+        listed = self._files.listing()
+        elsewhere = former.difference(plain_location(file.path) for file in listed)
+        paths = [*(file.path for file in listed if goes(file)), *elsewhere]
+        rows = self._rows()
+        paths = file_references.unreachable(paths, file_references.reachable(self._lake, rows))
+        # A rollback may have brought a former state back while the others were read.
+        fresh = file_references.reachable(self._lake, self._rows() - rows)
+        paths = file_references.unreachable(paths, fresh)
+        file_references.delete_files(self._lake, paths)
         self._at("deleted")
+
+    def _rows(self) -> set[Pointer]:
+        """Return the tables and views of all catalogs in the same database."""
+        return {*self._lake.store.backend.all(), *self._lake.store.backend.others()}
 
     def _ledger_tables(self) -> set[Identifier]:
         return {(LEDGER_SCHEMA, name) for name in self._lake.relations(LEDGER_SCHEMA)}
 
     def _clean_ledger(self, found: Found) -> None:
-        """Replace the messages of the ledger that name the subject by `report.ERASED`."""
-        for identifier in sorted(found.tables_with_files() & self._ledger_tables()):
-            table = self._lake.catalog.load_table(identifier)
+        """Replace the texts of the ledger that name the subject by `report.ERASED`."""
+        for _, name in sorted(found.tables_with_files() & self._ledger_tables()):
+            # If a run writes to the ledger meanwhile, the commit is staged again.
+            self._lake.store.commit(partial(self._clean_table, name, found.search), "ledger")
+
+    def _clean_table(self, name: str, search: Search) -> Staged[None]:
+        clean: list[pa.Table] = []
+
+        def named(table: Table) -> bool:
             rows = table.scan().to_arrow()
-            clean = _without_names(rows, found.search)
-            if clean is not rows:
-                table.overwrite(clean)
+            clean.append(_without_names(rows, search))
+            return clean[0] is not rows
+
+        change = TableChange(name, lambda table: table.overwrite(clean[0]), only_if=named)
+        return self._lake.ledger.stage_changes([change])
 
     def _prove(
         self,
@@ -321,10 +379,11 @@ class Erasure:
         journal: ErasureProgress,
         path: Path,
         forgotten: Sequence[expiry.Expired],
+        reach: Mapping[str, set[Identifier]],
     ) -> list[str]:
         states = self._lake.states(row.identifier for row in self._lake.store.backend.all())
-        scanner = self._files.scanner(found.search, found.places, states, request.ignored)
-        paths = self._files.paths()
+        scanner = self._files.scanner(found.search, found.places, states, request.ignored, reach)
+        paths = self._files.paths([*journal.files, *reach])
         proof = self._files.scan(scanner, paths)
         # Others may have written files while these were read.
         late = sorted(set(self._files.paths()) - set(paths))
@@ -373,7 +432,13 @@ class Erasure:
                 report=written[0],
             )
         if not proof.clean:
-            raise ProofFailed("\n".join([*lines, report.call_again(request)]))
+            runs = [
+                "A run may still commit files that it has written, so they stay. Wait until it has "
+                f"ended: {leasing.describe(run, lives=True)}."
+                for run in leasing.living(self._lake.leases)
+            ]
+            told = [*lines, *report.of_others(found.others), *runs, report.call_again(request)]
+            raise ProofFailed("\n".join(told))
         path.unlink(missing_ok=True)
         return lines
 
@@ -381,9 +446,21 @@ class Erasure:
 def _without_names(rows: pa.Table, search: Search) -> pa.Table:
     """Return the rows with `report.ERASED` in place of each text that names the subject."""
     for index, column in enumerate(rows.schema):
-        if column.type in (pa.string(), pa.large_string()):
-            texts = rows.column(index).to_pylist()
-            clean = [report.ERASED if text and search.in_text(text) else text for text in texts]
-            if clean != texts:
-                rows = rows.set_column(index, column, pa.array(clean, column.type))
+        values = rows.column(index).to_pylist()
+        clean = [_without_name(value, search) for value in values]
+        if clean != values:
+            rows = rows.set_column(index, column, pa.array(clean, column.type))
     return rows
+
+
+def _without_name(value: Any, search: Search) -> Any:
+    if isinstance(value, str):
+        return report.ERASED if search.in_text(value) else value
+    if not isinstance(value, list | tuple):
+        return value
+    clean = [_without_name(one, search) for one in value]
+    if isinstance(value, tuple):
+        return tuple(clean)
+    # A map is a list of pairs; a key that is erased twice would be there twice.
+    is_map = any(isinstance(one, tuple) for one in value)
+    return list(dict(clean).items()) if is_map else clean

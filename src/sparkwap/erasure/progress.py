@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from sparkwap.catalog.model import Identifier
 
 
 @dataclass
@@ -25,6 +27,7 @@ class ErasureProgress:
         values: The subject's personal values by column.
         texts: The values that are texts.
         outside: Landing files that held the subject.
+        files: The files to which the tables that held the subject have referred.
         report: The numbers before the first change.
     """
 
@@ -34,6 +37,7 @@ class ErasureProgress:
     values: dict[str, list[str]] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
     report: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -52,6 +56,11 @@ class ErasureProgress:
         for name, found in values.items():
             self.values[name] = sorted({*self.values.get(name, ()), *found})
         self.texts = sorted({*self.texts, *texts})
+
+    def note(self, reach: Mapping[str, set[Identifier]], tables: Collection[Identifier]) -> None:
+        """Add the files to which some of the tables refer."""
+        found = (path for path, names in reach.items() if not names.isdisjoint(tables))
+        self.files = sorted({*self.files, *found})
 
     def write(self, path: Path) -> None:
         """Write the file durably; only its owner can read it."""

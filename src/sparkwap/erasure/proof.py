@@ -1,15 +1,15 @@
 """The proof: reads every file of the lake, and checks that no file holds the subject.
 
-The proof does not use the results of the erasure. It lists the files of the folders, not those of
-the catalog, and reads them with PyArrow and fastavro: all values of all columns, the statistics of
-Parquet footers, the column bounds of manifests, partition values in paths, summaries of snapshots,
-and the bytes of all other files.
+The proof does not use the results of the erasure. It lists the files of the folders, adds those to
+which tables refer or have referred elsewhere, and reads them with PyArrow and fastavro: all values
+of all columns, the statistics of Parquet footers, the column bounds of manifests, partition values
+in paths, summaries of snapshots, and the bytes of all other files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from urllib.parse import unquote
 
@@ -53,20 +53,25 @@ class Scanner:
         search: The keys and values to search for.
         tables: The tables of the lake.
         ignored: Columns that the request excludes, ``schema.table.column`` in lower case.
+        reach: File, in one spelling -> the tables that refer to it, for files outside of the
+            folders of tables.
     """
 
     search: Search
     tables: Sequence[Owned]
     ignored: frozenset[str] = frozenset()
+    reach: Mapping[str, set[Identifier]] = field(default_factory=dict)
 
     def owner(self, path: str) -> Owned | None:
-        """Return the table in whose folder a file is."""
-        folder = plain_location(path)
+        """Return the table in whose folder a file is, or one that refers to it."""
+        folder = plain = plain_location(path)
         while "/" in folder:
             folder = folder.rpartition("/")[0]
             if folder in self._by_folder:
                 return self._by_folder[folder]
-        return None
+        names = self.reach.get(plain, ())
+        tables = (table for table in self.tables if table.identifier in names)
+        return max(tables, key=lambda table: table.place is not None, default=None)
 
     @cached_property
     def _by_folder(self) -> Mapping[str, Owned]:
@@ -196,6 +201,15 @@ class Proof:
     def holding(self) -> tuple[Scanned, ...]:
         """The files that hold the subject."""
         return tuple(file for file in self.files if file.found)
+
+    def tables(self, reach: Mapping[str, set[Identifier]]) -> set[Identifier]:
+        """Return the tables that refer to files which hold the subject.
+
+        Args:
+            reach: File, in one spelling -> the tables that refer to it.
+        """
+        holding = (plain_location(file.path) for file in self.holding)
+        return set().union(*(reach.get(path, set()) for path in holding))
 
     @property
     def clean(self) -> bool:

@@ -44,8 +44,8 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
             f"{found.shared} of its personal values also belong to others, so the proof does not "
             "search for them."
         )
-    lost = found.tables_with_files() | {rewrite.identifier for rewrite in found.rewrites}
-    for identifier in sorted(lost & set(states)):
+    lines += of_others(found.others)
+    for identifier in sorted(found.touched() & set(states)):
         state = states[identifier]
         gone = sorted(name for name in state.refs if name != md.MAIN)
         lines.append(
@@ -53,6 +53,15 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
             + (f", with {', '.join(gone)}" if gone else "")
         )
     return lines
+
+
+def of_others(tables: Iterable[Identifier]) -> list[str]:
+    """Return what to do about tables of other catalogs that refer to files of the subject."""
+    return [
+        f"{'.'.join(table)} of another catalog in this database refers to files that hold the "
+        "subject. They stay, and nothing is proven, until it is erased or dropped there, too."
+        for table in sorted(tables)
+    ]
 
 
 def next_steps(request: Erase, blockers: Sequence[str]) -> list[str]:

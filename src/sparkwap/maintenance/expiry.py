@@ -8,7 +8,7 @@ rewrites them. Here, only the files of `main`'s live rows and their metadata sta
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,12 @@ class Expired:
     kept: int | None
 
 
-def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
+def expire(
+    lake: Lake,
+    identifier: Identifier,
+    run_id: str,
+    check: Callable[[md.Document], None] = lambda document: None,
+) -> Expired:
     """Remove all snapshots, branches, tags, logs and statistics of a table except those of `main`.
 
     Tags on the snapshot of `main` stay. Files are not deleted, see `unreachable`. A second call
@@ -59,6 +64,12 @@ def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
     `_cut_log` makes the catalog shorten this log. If the catalog does not, the files in the log
     stay, and the proof of the erasure reads them.
 
+    Args:
+        lake: The lake.
+        identifier: The table.
+        run_id: The run that expires it.
+        check: Gets the metadata that the commit replaces, and raises to stop it.
+
     Raises:
         CatalogError: There is no such table, or other writers were faster in each try.
     """
@@ -66,6 +77,7 @@ def expire(lake: Lake, identifier: Identifier, run_id: str) -> Expired:
     def stage() -> Staged[Expired]:
         row = table_row(lake.store, identifier)
         document = lake.store.load(row.location)
+        check(document)
         main = md.main_of(document)
         live = (
             None if main is None else live_snapshot(lake, identifier, row, document, main, run_id)

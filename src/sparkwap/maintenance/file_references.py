@@ -26,14 +26,18 @@ def files_of(lake: Lake, folder: str) -> list[str]:
     return [file.path for file in lake.store.files.listing(folder)]
 
 
-def reachable(lake: Lake) -> dict[str, set[Identifier]]:
-    """Return all files to which tables and views of the catalog refer, with these tables.
+def reachable(lake: Lake, rows: Collection[Pointer] | None = None) -> dict[str, set[Identifier]]:
+    """Return all files to which tables and views refer, with these tables.
 
     These are metadata files (the present ones, and former ones in the metadata log), and the
     manifest lists, manifests, data files, delete files and statistics of all snapshots.
+
+    Args:
+        lake: The lake.
+        rows: The tables and views; None for those of all catalogs in the same database.
     """
     found: dict[str, set[Identifier]] = {}
-    rows = lake.store.backend.all()
+    rows = [*lake.store.backend.all(), *lake.store.backend.others()] if rows is None else rows
     for row, files in zip(
         rows, lake.store.map(lambda r: _files_of_row(lake, r), rows), strict=True
     ):
@@ -89,10 +93,10 @@ def _entries(manifest: ManifestFile, io: FileIO) -> Iterable[str]:
 
 def unreachable(paths: Iterable[str], known: Collection[str]) -> list[str]:
     """Return the paths that are not in ``known``; a checksum file counts as its file."""
-    return [path for path in paths if _checked(plain_location(path)) not in known]
+    return [path for path in paths if checked(plain_location(path)) not in known]
 
 
-def _checked(path: str) -> str:
+def checked(path: str) -> str:
     """Return the file of a Hadoop checksum file; any other path as it is."""
     folder, _, name = path.rpartition("/")
     if name.startswith(".") and name.endswith(".crc"):

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import re
+import shutil
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.people import PEOPLE, files
+from helpers.people import PEOPLE, bytes_of, files
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import DataFile
 
+from sparkwap.catalog import LedgerRows
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog.branches import REWRITTEN_BY
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.erasure import Erase, NodeColumns, operation
 from sparkwap.erasure.operation import Erasure, ProofFailed
+from sparkwap.maintenance import expiry, file_references, live_manifests
 from sparkwap.publish.lake import Lake
 
 PEOPLE_TABLE = ("s", "people")
@@ -277,3 +283,262 @@ def test_old_files_of_a_table_outside_of_the_warehouse_are_deleted(
     assert parquet
     assert not any("anna" in repr(pq.read_table(path).to_pylist()) for path in parquet)
     assert (tmp_path / "elsewhere" / "not_of_the_lake.txt").exists()
+
+
+def test_files_of_a_commit_beside_the_deletion_stay(
+    lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reachable = file_references.reachable
+    steps: list[str] = []
+    written: list[DataFile] = []
+
+    def at(_: Any, step: str) -> None:
+        steps.append(step)
+        table = lake.catalog.load_table(PEOPLE_TABLE)
+        if step == "expired" and not written:
+            row = PEOPLE.slice(0, 1)
+            written.extend(_dataframe_to_data_files(table.metadata, row, table.io))
+        if step == "deleted":
+            with table.transaction() as change, change.update_snapshot().fast_append() as files:
+                files.append_data_file(written[0])
+
+    def read(*arguments: Any) -> Any:
+        found = reachable(*arguments)
+        if steps[-1:] == ["expired"]:
+            steps.append("read")
+            write(lake, 77, "zoe@mail.example")
+        return found
+
+    monkeypatch.setattr(operation.Erasure, "_at", at)
+    monkeypatch.setattr(file_references, "reachable", read)
+    lines = erasure.call(Erase.of(ASKED))
+    assert any("none holds the subject" in line for line in lines)
+    assert steps.count("read") == 1
+    assert keys(lake) == [41, 41, 43, 77]
+
+
+def test_the_ledger_stays_readable_when_a_run_writes_beside_the_deletion(
+    lake: Lake, erasure: Erasure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def note(run: str, message: str) -> None:
+        row = {"run_id": run, "branch": "b", "message": message}
+        lake.ledger.append(LedgerRows("runs", [row]))
+
+    note("r1", "value anna.berg@mail.example is wrong")
+    reachable = file_references.reachable
+    steps: list[str] = []
+
+    def read(*arguments: Any) -> Any:
+        found = reachable(*arguments)
+        if steps[-1:] == ["expired"]:
+            steps.append("read")
+            note("r2", "another run")
+        return found
+
+    monkeypatch.setattr(operation.Erasure, "_at", lambda _, step: steps.append(step))
+    monkeypatch.setattr(file_references, "reachable", read)
+    erasure.call(Erase.of(ASKED))
+    runs = {row["run_id"]: row["message"] for row in Lake("lake", lake.properties).ledger.runs()}
+    assert runs["r1"] == "(erased)"
+    assert set(runs) == {"r1", "r2", RUN}
+    assert left(tmp_path, "anna.berg@") == []
+
+
+def test_files_without_the_subject_in_the_folder_of_a_table_stay(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    folder = tmp_path / "warehouse" / "s" / "people"
+    others = [folder / "landing" / "2026.csv", folder / "_checkpoint" / "offsets" / "1"]
+    for path in others:
+        path.parent.mkdir(parents=True)
+        path.write_text("id;name\n1;nobody\n")
+    holding = folder / "data" / "left.parquet"
+    pq.write_table(PEOPLE, holding)
+    erasure.call(Erase.of(ASKED))
+    assert [path.exists() for path in (*others, holding)] == [True, True, False]
+
+
+def test_a_file_of_the_subject_that_a_run_may_commit_is_not_deleted(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    run = leasing.hold(lake.leases, run_id=str(uuid.uuid4()), branch="b", command="build")
+    path = tmp_path / "warehouse" / "s" / "new" / "data" / "x.parquet"
+    path.parent.mkdir(parents=True)
+    time.sleep(0.05)
+    pq.write_table(PEOPLE, path)
+    with pytest.raises(ProofFailed, match=r"(?s)NOT PROVEN: 1 of.*Wait until .*in use by run"):
+        erasure.call(Erase.of(ASKED))
+    assert path.exists()
+    run.release()
+    erasure.call(Erase.of(ASKED))
+    assert not path.exists()
+
+
+def test_a_branch_that_is_opened_beside_the_expiry_is_kept(
+    lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live_snapshot = live_manifests.live_snapshot
+
+    def opened(*arguments: Any) -> Any:
+        if "pr_1" not in lake.catalog.load_table(PEOPLE_TABLE).metadata.refs:
+            lake.branches.open(PEOPLE_TABLE, "pr_1")
+        return live_snapshot(*arguments)
+
+    monkeypatch.setattr(expiry, "live_snapshot", opened)
+    with pytest.raises(SparkwapError, match=r"got the audit branch pr_1.*wap_discard"):
+        erasure.call(Erase.of(ASKED))
+    assert "pr_1" in lake.catalog.load_table(PEOPLE_TABLE).metadata.refs
+
+
+@pytest.mark.parametrize("step", ["noted", "rewritten", "published", "expired", "deleted"])
+def test_an_interrupted_erasure_is_completed(
+    lake: Lake, erasure: Erasure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def at(_: Any, now: str) -> None:
+        if now == step:
+            raise RuntimeError("somebody pulled the plug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(operation.Erasure, "_at", at)
+        with pytest.raises(SparkwapError, match="somebody pulled the plug"):
+            erasure.call(Erase.of(ASKED))
+    lines = erasure.call(Erase.of(ASKED))
+    assert any("none holds the subject" in line for line in lines)
+    assert keys(lake) == [41, 43]
+    assert left(tmp_path, "anna.berg@") == []
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_table_of_another_catalog_in_the_database_keeps_its_files(
+    lake: Lake, erasure: Erasure, shared: bool
+) -> None:
+    other = Lake("dev", lake.properties)
+    other.ensure_schema("d")
+    if shared:
+        location = lake.catalog.load_table(PEOPLE_TABLE).metadata_location
+        other.catalog.register_table(("d", "people"), location)
+    else:
+        other.catalog.create_table(("d", "people"), PEOPLE.schema).append(PEOPLE)
+    told = r"(?s)NOT PROVEN.*d\.people of another catalog in this database"
+    plan = "\n".join(erasure.call(Erase.of({**ASKED, "confirm": False})))
+    assert "d.people of another catalog in this database refers to files" in plan
+    with pytest.raises(ProofFailed, match=told):
+        erasure.call(Erase.of(ASKED))
+    assert other.catalog.load_table(("d", "people")).scan().to_arrow().num_rows == 3
+    assert keys(lake) == [41, 43]
+    other.catalog.drop_table(("d", "people"))
+    other.close()
+    lines = erasure.call(Erase.of(ASKED))
+    assert any("none holds the subject" in line for line in lines)
+
+
+def added(lake: Lake, tmp_path: Path) -> None:
+    path = tmp_path / "old" / "x.parquet"
+    path.parent.mkdir()
+    pq.write_table(PEOPLE, path)
+    lake.catalog.create_table(PEOPLE_TABLE, PEOPLE.schema).add_files([str(path)])
+
+
+def linked(lake: Lake, tmp_path: Path) -> None:
+    folder = tmp_path / "warehouse" / "s" / "people" / "data"
+    folder.parent.mkdir(parents=True)
+    (tmp_path / "disk2").mkdir()
+    folder.symlink_to(tmp_path / "disk2")
+    lake.catalog.create_table(PEOPLE_TABLE, PEOPLE.schema).append(PEOPLE)
+
+
+def with_property(name: str) -> Callable[[Lake, Path], None]:
+    def make(lake: Lake, tmp_path: Path) -> None:
+        elsewhere = {f"write.{name}.path": f"{tmp_path}/elsewhere/people"}
+        table = lake.catalog.create_table(PEOPLE_TABLE, PEOPLE.schema, properties=elsewhere)
+        table.append(PEOPLE)
+
+    return make
+
+
+@pytest.mark.parametrize("step", ["", "published", "expired", "deleted"])
+@pytest.mark.parametrize("make", [added, linked, with_property("data"), with_property("metadata")])
+def test_files_of_a_table_outside_of_its_folder_are_read_and_deleted(
+    lake: Lake, erasure: Erasure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Lake, Path], None], step: str,
+) -> None:  # fmt: skip
+    lake.catalog.drop_table(PEOPLE_TABLE)
+    shutil.rmtree(tmp_path / "warehouse" / "s")
+    make(lake, tmp_path)
+
+    def at(_: Any, now: str) -> None:
+        if now == step:
+            raise RuntimeError("somebody pulled the plug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(operation.Erasure, "_at", at)
+        if step:
+            with pytest.raises(SparkwapError, match="somebody pulled the plug"):
+                erasure.call(Erase.of(ASKED))
+    lines = erasure.call(Erase.of(ASKED))
+    assert any("none holds the subject" in line for line in lines)
+    assert keys(lake) == [41, 43]
+    holding = [
+        path
+        for path in tmp_path.rglob("*")
+        if path.is_file() and path.suffix != ".db" and b"anna.berg" in bytes_of(path)
+    ]
+    assert holding == []
+
+
+def test_values_in_files_outside_of_all_folders_are_learned(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    rows = pa.table({"customer_id": [42], "email": ["anna.2@x.example"], "city": ["Rome"]})
+    path = tmp_path / "old" / "x.parquet"
+    path.parent.mkdir()
+    pq.write_table(rows, path)
+    lake.catalog.load_table(PEOPLE_TABLE).add_files([str(path)])
+    orphan = tmp_path / "warehouse" / "mail.txt"
+    orphan.write_text("to anna.2@x.example")
+    erasure.call(Erase.of(ASKED))
+    assert not path.exists()
+    assert not orphan.exists()
+
+
+def test_nested_columns_of_the_ledger_are_cleaned(lake: Lake, erasure: Erasure) -> None:
+    row = {
+        "run_id": "r1",
+        "branch": "b",
+        "reads": {"s.people": "anna.berg@mail.example", "s.x": "1"},
+        "built_on": {"by anna.berg@mail.example": "1", "to anna.berg@mail.example": "2"},
+        "batches": ["anna.berg@mail.example", None, "a/b"],
+    }
+    lake.ledger.append(LedgerRows("nodes", [row]))
+    lines = erasure.call(Erase.of(ASKED))
+    assert any("none holds the subject" in line for line in lines)
+    (now,) = lake.ledger.rows("nodes")
+    assert now["reads"] == {"s.people": "(erased)", "s.x": "1"}
+    assert list(now["built_on"]) == ["(erased)"]
+    assert now["batches"] == ["(erased)", None, "a/b"]
+    assert now["named"] is None
+
+
+def test_the_ledger_is_cleaned_while_runs_write_to_it(
+    lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def note(run: str, message: str) -> None:
+        other.ledger.append(LedgerRows("runs", [{"run_id": run, "message": message}]))
+
+    other = Lake("lake", lake.properties)
+    note("r1", "value anna.berg@mail.example is wrong")
+    erased = operation._without_names
+    written: list[str] = []
+
+    def slow(*arguments: Any) -> Any:
+        if not written:
+            written.append("r2")
+            note("r2", "anna.berg@mail.example again")
+        return erased(*arguments)
+
+    monkeypatch.setattr(operation, "_without_names", slow)
+    lines = erasure.call(Erase.of(ASKED))
+    assert any("none holds the subject" in line for line in lines)
+    runs = {row["run_id"]: row["message"] for row in other.ledger.runs()}
+    assert (runs["r1"], runs["r2"]) == ("(erased)", "(erased)")
+    other.close()
