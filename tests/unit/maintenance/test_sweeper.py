@@ -587,6 +587,27 @@ def test_files_that_are_listed_in_another_spelling_stay(
     assert bench.files() == files
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_tables_stay_if_the_warehouse_is_spelled_otherwise_than_when_they_were_built(
+    bench: Bench, tmp_path: Path, held: bool
+) -> None:
+    (tmp_path / "link").symlink_to(bench.folder)
+    linked = {**bench.properties, "warehouse": f"{tmp_path}/link/warehouse"}
+    built = type(bench)(tmp_path / "link", properties=linked)
+    new = built.new("n", 1, 2)
+    if not held:
+        built.publish(new)
+    bench.lake.ledger.append(LedgerRows("runs", [{"run_id": RUN, "outcome": "published"}]))
+    _age_all(bench)
+    files = bench.files()
+    report = sweep(bench)
+    assert bench.files() == files
+    ((folder, why),) = report.found.left_alone.items()
+    assert folder == f"{bench.folder}/warehouse/s/n-1a2b3c4d"
+    assert why == "the listing has its files under other names than the catalog"
+    built.lake.close()
+
+
 def test_a_folder_with_metadata_that_cannot_be_read_stays(bench: Bench) -> None:
     bench.table("a", 1)
     stray(bench, "s/a/metadata/00009-theirs.metadata.json")
