@@ -646,6 +646,26 @@ def test_a_manifest_that_cannot_be_read_stops_all_deletion(bench: Bench) -> None
     assert file.exists()
 
 
+def test_files_of_a_snapshot_with_inline_manifests_stay(bench: Bench) -> None:
+    table = bench.table("a", 1, 2)
+    loaded = bench.lake.catalog.load_table(table)
+    manifests = loaded.current_snapshot().manifests(loaded.io)
+    row = bench.lake.store.backend.get(table)
+    document = dict(bench.lake.store.load(row.location))
+    (snapshot,) = document["snapshots"]
+    former = snapshot.pop("manifest-list")
+    snapshot["manifests"] = [one.manifest_path for one in manifests]
+    document |= {"format-version": 1, "metadata-log": []}
+    location = md.next_location(document, row.location)
+    bench.lake.store.write({location: document})
+    swap = PointerUpdate(row, Pointer(table, "table", location))
+    bench.lake.store.backend.apply([swap])
+    _age_all(bench)
+    files = bench.files()
+    sweep(bench)
+    assert files - bench.files() == {*_metadata_of(files, table) - {location}, former}
+
+
 def test_a_replaced_table_stays_while_the_publish_can_be_rolled_back(
     bench: Bench, later: Callable[[float], None]
 ) -> None:
@@ -766,6 +786,11 @@ def test_a_preview_lists_what_a_sweep_would_remove(
 
 def _now(bench: Bench) -> Any:
     return take_survey(bench.lake).now
+
+
+def _metadata_of(files: set[str], table: tuple[str, str]) -> set[str]:
+    folder = f"/{'/'.join(table)}/metadata/"
+    return {path for path in files if folder in path and path.endswith(".metadata.json")}
 
 
 def _age_all(bench: Bench) -> None:
