@@ -262,14 +262,18 @@ class Compactor:
                 raise NotMoved(f"main of {name} was moved meanwhile.")
             if md.definition(document) != md.definition(base):
                 raise NotMoved(f"The definition of {name} was changed meanwhile.")
+            if store.backend.get(side.identifier) != side:
+                raise NotMoved("Its lease had expired, and the rewrite was swept meanwhile.")
             other = at_work(self._lake, identifier, self._branch)
             if other is not None:
                 raise NotMoved(f"{name}: {other}.")
             change = rewritten_main(document, clone, self._run_id)
             if not store.backend.takes_files and not _is_newest(change, document):
                 raise NotMoved(f"{name} got snapshots on other branches meanwhile.")
-            # A run that clones the table now would have to build again.
-            return Staged(None, *store.grow([(row, change)]), requires=self._no_clones(identifier))
+            # A run that clones the table now would have to build again. A sweep that drops the
+            # clone deletes its files.
+            requires = {side.identifier: side, **self._no_clones(identifier)}
+            return Staged(None, *store.grow([(row, change)]), requires=requires)
 
         self._lake.store.commit(stage, "maintain", table=name, run_id=self._run_id)
 

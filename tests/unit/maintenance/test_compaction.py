@@ -21,7 +21,7 @@ from sparkwap.catalog.content_equality import SAME_ROWS_AS, same_rows
 from sparkwap.catalog.read_dependencies import moved
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.settings import Limits, Upkeep
-from sparkwap.maintenance import file_references, maintainer
+from sparkwap.maintenance import compaction, file_references, maintainer
 from sparkwap.maintenance.maintainer import Maintainer
 from sparkwap.maintenance.maintenance_report import Report, lines
 from sparkwap.maintenance.rules import Rules
@@ -297,6 +297,22 @@ def test_what_a_dead_maintenance_left_goes_and_stops_no_other(many: Bench) -> No
     assert of_table(maintain(many)).done.files == (8, 1)
     assert set(many.lake.side_schemas()) == {"s__pr_1"}
     assert many.read("held", schema="s__pr_1") == [1]
+
+
+def test_a_rewrite_that_a_sweep_has_removed_meanwhile_is_not_published(
+    many: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = compaction.same_by_files
+
+    def asleep(*states: Any) -> bool:
+        for lease in many.lake.leases.all():
+            many.lake.leases.release(lease.run_id)
+        sweep(many)
+        return whole(*states)
+
+    monkeypatch.setattr(compaction, "same_by_files", asleep)
+    assert "was swept meanwhile" in str(of_table(maintain(many)).problem)
+    assert many.read("t") == ROWS
 
 
 def test_old_history_is_removed(many: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
