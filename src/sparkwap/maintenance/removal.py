@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.catalog import branches as br
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.backend import Guard
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.model import Identifier, LedgerRows
@@ -76,12 +77,6 @@ def sweep_branch(
     before_ms = int(older_than.timestamp() * 1000)
     lake.ledger.ensure({"runs", "sweeps"})
 
-    def unused(leases: Sequence[Lease], now: float) -> None:
-        for lease in leases:
-            if lease.branch == branch and leasing.alive(lease, now):
-                in_use = leasing.describe(lease, lives=True)
-                raise InUse(f"{branch} is {in_use}. The branch was not changed.")
-
     # What former attempts have done, on a catalog that is not atomic.
     done: list[PointerUpdate] = []
 
@@ -113,7 +108,7 @@ def sweep_branch(
         recorded = _rows_of_branch(swept, run_id, reason, objects or [{}])
         swaps, files = lake.store.grow([(row, change) for row, change, _ in found])
         swaps += [PointerUpdate(row, None) for row in side]
-        guard = lake.leases.guard(unused)
+        guard = unused(lake, branch)
         staged = Staged(swept, swaps, files, drop_schemas=schemas, guard=guard, made=done.append)
         # The rows have the folders that a later sweep deletes.
         return lake.ledger.beside(staged, recorded, first=True)
@@ -122,6 +117,18 @@ def sweep_branch(
     for lease in swept.leases:
         lake.leases.release(lease.run_id)
     return swept
+
+
+def unused(lake: Lake, branch: str) -> Guard:
+    """Return a guard for a commit that raises `InUse` if a living run uses the branch."""
+
+    def check(leases: Sequence[Lease], now: float) -> None:
+        for lease in leases:
+            if lease.branch == branch and leasing.alive(lease, now):
+                in_use = leasing.describe(lease, lives=True)
+                raise InUse(f"{branch} is {in_use}. The branch was not changed.")
+
+    return lake.leases.guard(check)
 
 
 def sweep_table(
