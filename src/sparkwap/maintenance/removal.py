@@ -19,13 +19,14 @@ from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import GateError
 from sparkwap.core.names import base_tag
 from sparkwap.maintenance.rules import keeps_files
+from sparkwap.maintenance.survey import branch_facts
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 
 class InUse(GateError):
-    """A living run uses the branch; nothing was removed."""
+    """A run uses the branch, or has used it meanwhile; nothing was removed."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,13 @@ def sweep_branch(
     run_id: str,
     reason: str,
     older_than: datetime,
+    last_seen: datetime | None = None,
 ) -> SweptBranch:
     """Remove an audit branch and everything that exists only on it, in one transaction.
 
     The transaction removes the branch, its base tag, the snapshots that only it reaches, and its
-    side schemas. It adds rows to ``runs`` and ``sweeps`` of the ledger, and checks the leases
-    again. It deletes no files.
+    side schemas. It adds rows to ``runs`` and ``sweeps`` of the ledger, and checks the leases and
+    the age of the branch again. It deletes no files.
 
     Args:
         lake: The lake.
@@ -69,9 +71,10 @@ def sweep_branch(
         run_id: The run that sweeps.
         reason: The reason, for the ledger.
         older_than: Remove only snapshots from before this time; a later sweep removes the others.
+        last_seen: The last activity on the branch, by which it is past its age; None for any.
 
     Raises:
-        InUse: A living run uses the branch; nothing has changed.
+        InUse: A living run uses the branch, or a later one has used it; nothing has changed.
         CatalogError: Other writers were faster in each try, or the database failed.
     """
     before_ms = int(older_than.timestamp() * 1000)
@@ -82,6 +85,13 @@ def sweep_branch(
 
     def stage() -> Staged[SweptBranch]:
         rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
+        if last_seen is not None:
+            documents = dict(zip(rows, lake.store.documents(rows), strict=True))
+            leases = [(lease, False) for lease in lake.leases.all()]
+            for fact in branch_facts(lake, documents, marked, leases):
+                later = fact.known and fact.last_seen and fact.last_seen > last_seen
+                if fact.name == branch and later:
+                    raise InUse(f"A run has used {branch} meanwhile. The branch was not changed.")
         dead = tuple(lease for lease in lake.leases.all() if lease.branch == branch)
         schemas = {schema for schema, owner in marked.items() if owner == branch}
         side = [row for row in rows if row.identifier[0] in schemas]

@@ -172,6 +172,43 @@ def test_a_branch_of_a_run_that_begins_before_the_removal_stays(bench: Bench) ->
     assert (bench.pointers(), bench.files()) == (before, files)
 
 
+@pytest.mark.parametrize("what", ["written", "written beside", "ended"])
+def test_a_branch_that_was_used_after_the_survey_stays(
+    bench: Bench, later: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    bench.table("a", 1)
+    write(bench, ("s", "a"), 2)
+    later(31)
+    whole = removal.sweep_branch
+
+    def used(lake: Lake, branch: str, **options: Any) -> Any:
+        if what == "written":
+            write(bench, ("s", "a"), 7)
+        elif what == "written beside":
+            bench.new("n", 7)
+        else:
+            ended = {"run_id": RUN, "branch": BRANCH, "outcome": "held", "ended_at": _now(bench)}
+            lake.ledger.append(LedgerRows("runs", [ended]))
+        return whole(lake, branch, **options)
+
+    monkeypatch.setattr(removal, "sweep_branch", used)
+    report = sweeper(bench).sweep()
+    used_meanwhile = "A run has used pr_1 meanwhile. The branch was not changed."
+    assert report.problems == [f"branch pr_1: {used_meanwhile}"]
+    assert 2 in bench.read("a", BRANCH)
+
+
+def test_branches_of_one_table_that_were_never_written_are_all_removed(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
+    bench.table("a", 1)
+    for branch in ("pr_1", "pr_2"):
+        bench.lake.branches.open(("s", "a"), branch)
+    later(31)
+    assert swept(sweep(bench)) == ["pr_1", "pr_2"]
+    assert bench.lake.branches.all() == []
+
+
 def test_a_run_that_died_counts_as_dead_once_its_lease_expires(
     bench: Bench, later: Callable[[float], None]
 ) -> None:
