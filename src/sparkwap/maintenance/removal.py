@@ -19,7 +19,7 @@ from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import GateError
 from sparkwap.core.names import base_tag
 from sparkwap.maintenance.rules import keeps_files
-from sparkwap.maintenance.survey import branch_facts
+from sparkwap.maintenance.survey import branch_facts, is_needed
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
@@ -152,6 +152,8 @@ def sweep_table(
 ) -> tuple[tuple[str, ...], int]:
     """Remove tags of a table, and the snapshots of runs that no branch or tag reaches.
 
+    A table on which a living run has a branch stays as it is, and so do tags that are needed again.
+
     Args:
         lake: The lake.
         identifier: The table.
@@ -174,7 +176,14 @@ def sweep_table(
         if row is None or row.kind != "table":
             return Staged(((), 0))
         document = lake.store.load(row.location)
-        gone = tuple(sorted(set(tags) & set(md.refs_of(document))))
+        refs = md.refs_of(document)
+        # Read after the table: a run takes its lease before it opens a branch.
+        living = {lease.branch for lease in leasing.living(lake.leases)}
+        # A change of refs makes the commit of a writer fail, even on another branch.
+        if living & set(refs):
+            return Staged(((), 0))
+        unneeded = (tag for tag in tags if tag in refs and not is_needed(document, tag, living))
+        gone = tuple(sorted(unneeded))
         snapshots = unreferenced(document, gone, before_ms)
         if not gone and not snapshots:
             return Staged(((), 0))

@@ -176,7 +176,7 @@ def _tags(
     published: Mapping[str, datetime],
     undone: Mapping[str, datetime],
 ) -> Iterable[TagFact]:
-    refs, main = md.refs_of(document), md.main_of(document)
+    refs = md.refs_of(document)
     using = [words for branch, words in in_use.items() if branch in refs]
     for name, ref in refs.items():
         branch, aborted = branch_of_base_tag(name), publish_of_abort_tag(name)
@@ -201,14 +201,26 @@ def _tags(
             ".".join(identifier),
             name,
             branch,
-            needed=branch in refs or branch in in_use
-            if branch
-            else same_rows(document, ref.snapshot_id, main),
+            needed=is_needed(document, name, in_use),
             # Without a row of the publish, the time when the snapshot was written is a lower bound.
             since=published.get(name) or datetime.fromtimestamp(written / 1000, UTC),
             keeps=None if age is None else timedelta(milliseconds=int(age)),
             in_use=using[0] if using else None,
         )
+
+
+def is_needed(document: md.Document, tag: str, in_use: Collection[str]) -> bool:
+    """Return whether a table needs a tag of sparkwap now; see `TagFact`. Pure.
+
+    Args:
+        document: The table's metadata.
+        tag: The base tag of a branch, or another tag of the table.
+        in_use: The branches of living runs.
+    """
+    refs, branch = md.refs_of(document), branch_of_base_tag(tag)
+    if branch:
+        return branch in refs or branch in in_use
+    return is_publish_tag(tag) and same_rows(document, refs[tag].snapshot_id, md.main_of(document))
 
 
 def _published_at(lake: Lake) -> dict[str, datetime]:

@@ -299,6 +299,51 @@ def test_a_publish_is_refused_when_its_branch_was_swept_and_written_again(
 # -- tags and snapshots --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("lives", [True, False])
+def test_the_base_tag_of_a_branch_that_is_opened_after_the_survey_stays(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, lives: bool
+) -> None:
+    table = bench.table("a", 1)
+    write(bench, table, 2)
+    bench.lake.catalog.load_table(table).manage_snapshots().remove_branch(BRANCH).commit()
+    whole, opened = removal.sweep_table, []
+
+    def slow(lake: Lake, identifier: tuple[str, str], *arguments: Any, **options: Any) -> Any:
+        if identifier == table:
+            holding = leasing.hold(lake.leases, run_id=RUN, branch=BRANCH, command="build")
+            opened.append(bench.candidate("a", 7))
+            if not lives:
+                holding.release()
+        return whole(lake, identifier, *arguments, **options)
+
+    monkeypatch.setattr(removal, "sweep_table", slow)
+    sweep(bench)
+    bench.publish(*opened)
+    assert bench.read("a") == [1, 7]
+
+
+def test_the_receipt_to_which_main_is_rolled_back_after_the_survey_stays(
+    bench: Bench, later: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = bench.table("a", 1)
+    receipts = [
+        bench.publish(bench.candidate("a", number), tag=tag, run_id=tag[8:], tag_max_age_ms=1)
+        for number, tag in ((2, TAG), (3, "wap_pub_2a2b3c4d"))
+    ]
+    later(31)
+    whole = removal.sweep_table
+
+    def slow(lake: Lake, identifier: tuple[str, str], *arguments: Any, **options: Any) -> Any:
+        if identifier == table:
+            last = receipts[1]
+            lake.publishing.rollback(last.entries, run_id="x", publish_id=last.publish_id)
+        return whole(lake, identifier, *arguments, **options)
+
+    monkeypatch.setattr(removal, "sweep_table", slow)
+    sweep(bench)
+    assert TAG in bench.state(table).refs
+
+
 def test_old_receipts_are_removed_except_that_of_the_present_snapshot(
     bench: Bench, later: Callable[[float], None]
 ) -> None:
