@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import branches as br
@@ -26,13 +27,14 @@ from sparkwap.catalog.content_equality import (
 )
 from sparkwap.catalog.file_plan import DataFile, StateFiles
 from sparkwap.catalog.model import Identifier
-from sparkwap.catalog.pointers import Pointer
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.names import base_tag, side_schema, split_side_schema
 from sparkwap.core.sqltext import fingerprint, literal, quote
 from sparkwap.maintenance.file_choice import Compaction, options
+from sparkwap.maintenance.removal import InUse, unused
 from sparkwap.maintenance.rules import Rules
 
 if TYPE_CHECKING:
@@ -123,13 +125,23 @@ def at_work(lake: Lake, identifier: Identifier, own: str = "") -> str | None:
 
 def remove_leftovers(lake: Lake) -> None:
     """Drop the side schemas of maintenances that died: with their clones, or still empty."""
+    marked = lake.store.backend.side_schemas()
+    # Read after the schemas: a run takes its lease before it creates one.
     living = {lease.branch for lease in leasing.living(lake.leases)}
-    for schema, branch in lake.store.backend.side_schemas().items():
-        if branch in living:
-            continue
-        rows = lake.store.backend.members(schema)
-        if all(br.is_of_maintenance(lake.store.load(row.location)) for row in rows):
-            lake.drop_schema(schema, purge=False)
+    for schema, branch in marked.items():
+        if branch not in living:
+            with suppress(InUse):
+                lake.store.commit(
+                    partial(_without_leftover, lake, schema, branch), "drop_schema", schema=schema
+                )
+
+
+def _without_leftover(lake: Lake, schema: str, branch: str) -> Staged[None]:
+    rows = lake.store.backend.members(schema)
+    if not all(br.is_of_maintenance(lake.store.load(row.location)) for row in rows):
+        return Staged(None)
+    swaps = [PointerUpdate(row, None) for row in rows]
+    return Staged(None, swaps, drop_schemas=[schema], guard=unused(lake, branch))
 
 
 class Compactor:
@@ -262,14 +274,18 @@ class Compactor:
                 raise NotMoved(f"main of {name} was moved meanwhile.")
             if md.definition(document) != md.definition(base):
                 raise NotMoved(f"The definition of {name} was changed meanwhile.")
+            if store.backend.get(side.identifier) != side:
+                raise NotMoved("Its lease had expired, and the rewrite was swept meanwhile.")
             other = at_work(self._lake, identifier, self._branch)
             if other is not None:
                 raise NotMoved(f"{name}: {other}.")
             change = rewritten_main(document, clone, self._run_id)
             if not store.backend.takes_files and not _is_newest(change, document):
                 raise NotMoved(f"{name} got snapshots on other branches meanwhile.")
-            # A run that clones the table now would have to build again.
-            return Staged(None, *store.grow([(row, change)]), requires=self._no_clones(identifier))
+            # A run that clones the table now would have to build again. A sweep that drops the
+            # clone deletes its files.
+            requires = {side.identifier: side, **self._no_clones(identifier)}
+            return Staged(None, *store.grow([(row, change)]), requires=requires)
 
         self._lake.store.commit(stage, "maintain", table=name, run_id=self._run_id)
 

@@ -24,6 +24,7 @@ class BranchFact:
         ours: sparkwap opened it, not a user.
         last_seen: The last write, audit or heartbeat of a run; None if not known.
         in_use: The living run that uses it, in words; None if there is none.
+        known: Whether ``last_seen`` is of the branch itself. Else it is the last change of a table.
     """
 
     name: str
@@ -31,6 +32,7 @@ class BranchFact:
     ours: bool
     last_seen: datetime | None
     in_use: str | None = None
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,9 @@ def files_of_document(lake: Lake, location: str, document: md.Document) -> set[s
             found.add(entry["manifest-list"])
             for manifest in Snapshot.model_validate(entry).manifests(io):
                 manifests[manifest.manifest_path] = manifest
+        # In format version 1, a snapshot may have its manifests inline.
+        for path in entry.get("manifests") or ():
+            manifests[path] = ManifestFile.from_args(manifest_path=path, sequence_number=0)
     for path, manifest in manifests.items():
         found.add(path)
         found.update(_entries(manifest, io))

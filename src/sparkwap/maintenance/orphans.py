@@ -10,7 +10,9 @@ Deleted files cannot be brought back, so a file is deleted only if all of this h
   database, no snapshot, branch or tag, and no publish that can still be rolled back;
 - it was written before the margin, and before the oldest running command began;
 - its folder has no metadata file of a table that this catalog does not know. Such a file means that
-  a second catalog uses the folder, or that its path has two spellings.
+  a second catalog uses the folder;
+- its folder has no file that is reached in another spelling of the folder (a symbolic link, another
+  name of the file system).
 """
 
 from __future__ import annotations
@@ -124,6 +126,7 @@ def find(
     listed = listing(lake, lake.warehouse)
     reached = _reached(lake, documents, former)
     reached |= {plain(path) for row in publishes for path in recent_metadata(row, roots_since)}
+    names = {_name(path) for path in reached}
     known = known_folders(lake, documents, former, to_remove, publishes, sweeps)
     by_folder: dict[str, list[Listed]] = {}
     for file in listed:
@@ -137,7 +140,7 @@ def find(
         orphans = [f for f in files if plain(f.path) in lone and f.modified < written_before]
         if not orphans:
             continue
-        reason = _why_left_alone(lake, path, files, lone, known, warehouse)
+        reason = _why_left_alone(lake, path, files, lone, names, known, warehouse)
         if reason is not None:
             left_alone[path] = reason
             continue
@@ -240,12 +243,12 @@ def _why_left_alone(
     folder: str,
     files: Sequence[Listed],
     lone: Collection[str],
+    names: Collection[str],
     known: KnownFolders,
     warehouse: str,
 ) -> str | None:
-    present = known.present.get(folder)
-    listed = {plain(file.path) for file in files}
-    if present is not None and present.startswith(f"{folder}/") and present not in listed:
+    # Names of files have a uuid, so such a file is one that a table needs, in another spelling.
+    if any(_name(path) in names for path in lone):
         return "the listing has its files under other names than the catalog"
     for file in files:
         path = plain(file.path)
@@ -259,6 +262,10 @@ def _why_left_alone(
             if owner not in known.uuids and not made_here:
                 return f"it has metadata of a table that this catalog does not know ({path})"
     return None
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _is_metadata(path: str) -> bool:

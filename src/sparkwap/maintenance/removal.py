@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.catalog import branches as br
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.backend import Guard
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.model import Identifier, LedgerRows
@@ -18,13 +19,14 @@ from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import GateError
 from sparkwap.core.names import base_tag
 from sparkwap.maintenance.rules import keeps_files
+from sparkwap.maintenance.survey import branch_facts, is_needed
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 
 class InUse(GateError):
-    """A living run uses the branch; nothing was removed."""
+    """A run uses the branch, or has used it meanwhile; nothing was removed."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,13 @@ def sweep_branch(
     run_id: str,
     reason: str,
     older_than: datetime,
+    last_seen: datetime | None = None,
 ) -> SweptBranch:
     """Remove an audit branch and everything that exists only on it, in one transaction.
 
     The transaction removes the branch, its base tag, the snapshots that only it reaches, and its
-    side schemas. It adds rows to ``runs`` and ``sweeps`` of the ledger, and checks the leases
-    again. It deletes no files.
+    side schemas. It adds rows to ``runs`` and ``sweeps`` of the ledger, and checks the leases and
+    the age of the branch again. It deletes no files.
 
     Args:
         lake: The lake.
@@ -68,25 +71,27 @@ def sweep_branch(
         run_id: The run that sweeps.
         reason: The reason, for the ledger.
         older_than: Remove only snapshots from before this time; a later sweep removes the others.
+        last_seen: The last activity on the branch, by which it is past its age; None for any.
 
     Raises:
-        InUse: A living run uses the branch; nothing has changed.
+        InUse: A living run uses the branch, or a later one has used it; nothing has changed.
         CatalogError: Other writers were faster in each try, or the database failed.
     """
     before_ms = int(older_than.timestamp() * 1000)
     lake.ledger.ensure({"runs", "sweeps"})
-
-    def unused(leases: Sequence[Lease], now: float) -> None:
-        for lease in leases:
-            if lease.branch == branch and leasing.alive(lease, now):
-                in_use = leasing.describe(lease, lives=True)
-                raise InUse(f"{branch} is {in_use}. The branch was not changed.")
 
     # What former attempts have done, on a catalog that is not atomic.
     done: list[PointerUpdate] = []
 
     def stage() -> Staged[SweptBranch]:
         rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
+        if last_seen is not None:
+            documents = dict(zip(rows, lake.store.documents(rows), strict=True))
+            leases = [(lease, False) for lease in lake.leases.all()]
+            for fact in branch_facts(lake, documents, marked, leases):
+                later = fact.known and fact.last_seen and fact.last_seen > last_seen
+                if fact.name == branch and later:
+                    raise InUse(f"A run has used {branch} meanwhile. The branch was not changed.")
         dead = tuple(lease for lease in lake.leases.all() if lease.branch == branch)
         schemas = {schema for schema, owner in marked.items() if owner == branch}
         side = [row for row in rows if row.identifier[0] in schemas]
@@ -113,7 +118,7 @@ def sweep_branch(
         recorded = _rows_of_branch(swept, run_id, reason, objects or [{}])
         swaps, files = lake.store.grow([(row, change) for row, change, _ in found])
         swaps += [PointerUpdate(row, None) for row in side]
-        guard = lake.leases.guard(unused)
+        guard = unused(lake, branch)
         staged = Staged(swept, swaps, files, drop_schemas=schemas, guard=guard, made=done.append)
         # The rows have the folders that a later sweep deletes.
         return lake.ledger.beside(staged, recorded, first=True)
@@ -122,6 +127,18 @@ def sweep_branch(
     for lease in swept.leases:
         lake.leases.release(lease.run_id)
     return swept
+
+
+def unused(lake: Lake, branch: str) -> Guard:
+    """Return a guard for a commit that raises `InUse` if a living run uses the branch."""
+
+    def check(leases: Sequence[Lease], now: float) -> None:
+        for lease in leases:
+            if lease.branch == branch and leasing.alive(lease, now):
+                in_use = leasing.describe(lease, lives=True)
+                raise InUse(f"{branch} is {in_use}. The branch was not changed.")
+
+    return lake.leases.guard(check)
 
 
 def sweep_table(
@@ -134,6 +151,8 @@ def sweep_table(
     older_than: datetime,
 ) -> tuple[tuple[str, ...], int]:
     """Remove tags of a table, and the snapshots of runs that no branch or tag reaches.
+
+    A table on which a living run has a branch stays as it is, and so do tags that are needed again.
 
     Args:
         lake: The lake.
@@ -157,7 +176,14 @@ def sweep_table(
         if row is None or row.kind != "table":
             return Staged(((), 0))
         document = lake.store.load(row.location)
-        gone = tuple(sorted(set(tags) & set(md.refs_of(document))))
+        refs = md.refs_of(document)
+        # Read after the table: a run takes its lease before it opens a branch.
+        living = {lease.branch for lease in leasing.living(lake.leases)}
+        # A change of refs makes the commit of a writer fail, even on another branch.
+        if living & set(refs):
+            return Staged(((), 0))
+        unneeded = (tag for tag in tags if tag in refs and not is_needed(document, tag, living))
+        gone = tuple(sorted(unneeded))
         snapshots = unreferenced(document, gone, before_ms)
         if not gone and not snapshots:
             return Staged(((), 0))

@@ -81,44 +81,62 @@ def take_survey(lake: Lake) -> Survey:
     leases = tuple((lease, leasing.alive(lease, now)) for lease in lake.leases.all())
     rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
     documents = dict(zip(rows, lake.store.documents(rows), strict=True))
+    facts = branch_facts(lake, documents, marked, leases)
     in_use = {lease.branch: leasing.describe(lease, lives=True) for lease, lives in leases if lives}
-    seen = {branch: _Seen(ours=True) for branch in marked.values()}
     tags: list[TagFact] = []
     published, undone = _published_at(lake), _undone_at(lake)
-    known = frozenset(marked.values())
     for row, document in documents.items():
-        owner = marked.get(row.identifier[0])
-        if owner is not None:
-            seen[owner].times.append(int(document.get("last-updated-ms") or _view_time(document)))
-        elif row.kind == "table":
-            for branch in br.branches_of(document, known):
-                _look_at(seen.setdefault(branch, _Seen()), document, branch)
+        if row.identifier[0] not in marked and row.kind == "table":
             tags += _tags(row.identifier, document, in_use, published, undone)
-    history = _last_seen(lake)
-    for lease, _ in leases:
-        history[lease.branch] = max(history.get(lease.branch, _EARLY), lease.last_heard)
-    facts = [
-        BranchFact(
-            branch,
-            is_run_branch(branch),
-            found.ours,
-            _latest(found, history.get(branch)),
-            in_use.get(branch),
-        )
-        for branch, found in sorted(seen.items())
-    ]
     return Survey(
         datetime.fromtimestamp(now, UTC),
-        tuple(facts),
+        facts,
         tuple(tags),
         leases,
         tuple(rows),
         marked,
         tuple(
             manifest_facts(
-                lake.ledger.kept_manifests(), lake.ledger.runs(), lake.ledger.publishes(), seen
+                lake.ledger.kept_manifests(),
+                lake.ledger.runs(),
+                lake.ledger.publishes(),
+                {one.name for one in facts},
             )
         ),
+    )
+
+
+def branch_facts(
+    lake: Lake,
+    documents: Mapping[Pointer, md.Document],
+    side_schemas: Mapping[str, str],
+    leases: Iterable[tuple[Lease, bool]],
+) -> tuple[BranchFact, ...]:
+    """Return the facts about the open audit branches, by name; for arguments, see `Survey`."""
+    leases = list(leases)
+    in_use = {lease.branch: leasing.describe(lease, lives=True) for lease, lives in leases if lives}
+    seen = {branch: _Seen(ours=True) for branch in side_schemas.values()}
+    known = frozenset(seen)
+    for row, document in documents.items():
+        owner = side_schemas.get(row.identifier[0])
+        if owner is not None:
+            seen[owner].times.append(int(document.get("last-updated-ms") or _view_time(document)))
+        elif row.kind == "table":
+            for branch in br.branches_of(document, known):
+                _look_at(seen.setdefault(branch, _Seen()), document, branch)
+    history = _last_seen(lake)
+    for lease, _ in leases:
+        history[lease.branch] = max(history.get(lease.branch, _EARLY), lease.last_heard)
+    return tuple(
+        BranchFact(
+            branch,
+            is_run_branch(branch),
+            found.ours,
+            _latest(found, history.get(branch)),
+            in_use.get(branch),
+            known=bool(found.times) or branch in history,
+        )
+        for branch, found in sorted(seen.items())
     )
 
 
@@ -158,7 +176,7 @@ def _tags(
     published: Mapping[str, datetime],
     undone: Mapping[str, datetime],
 ) -> Iterable[TagFact]:
-    refs, main = md.refs_of(document), md.main_of(document)
+    refs = md.refs_of(document)
     using = [words for branch, words in in_use.items() if branch in refs]
     for name, ref in refs.items():
         branch, aborted = branch_of_base_tag(name), publish_of_abort_tag(name)
@@ -183,14 +201,26 @@ def _tags(
             ".".join(identifier),
             name,
             branch,
-            needed=branch in refs or branch in in_use
-            if branch
-            else same_rows(document, ref.snapshot_id, main),
+            needed=is_needed(document, name, in_use),
             # Without a row of the publish, the time when the snapshot was written is a lower bound.
             since=published.get(name) or datetime.fromtimestamp(written / 1000, UTC),
             keeps=None if age is None else timedelta(milliseconds=int(age)),
             in_use=using[0] if using else None,
         )
+
+
+def is_needed(document: md.Document, tag: str, in_use: Collection[str]) -> bool:
+    """Return whether a table needs a tag of sparkwap now; see `TagFact`. Pure.
+
+    Args:
+        document: The table's metadata.
+        tag: The base tag of a branch, or another tag of the table.
+        in_use: The branches of living runs.
+    """
+    refs, branch = md.refs_of(document), branch_of_base_tag(tag)
+    if branch:
+        return branch in refs or branch in in_use
+    return is_publish_tag(tag) and same_rows(document, refs[tag].snapshot_id, md.main_of(document))
 
 
 def _published_at(lake: Lake) -> dict[str, datetime]:

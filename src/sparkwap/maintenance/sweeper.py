@@ -132,6 +132,7 @@ class Sweeper:
         survey, plan = self._decided()
         report = SweepReport(plan, orphans.Orphans((), {}), done=True, branches=self._sizes(plan))
         older_than = self._snapshots_before(survey.now)
+        last_seen = {branch.name: branch.last_seen for branch in survey.branches}
         for branch in plan.branches:
             with _reported(report, f"branch {branch.name}"):
                 swept = removal.sweep_branch(
@@ -140,6 +141,7 @@ class Sweeper:
                     run_id=self._run_id,
                     reason=branch.reason,
                     older_than=older_than,
+                    last_seen=last_seen[branch.name],
                 )
                 report.snapshots += swept.snapshots
                 report.dead += [leasing.describe(lease, lives=False) for lease in swept.leases]

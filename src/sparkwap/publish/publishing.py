@@ -149,7 +149,7 @@ class Publishing:
         )
         self._look_again(receipt)
         checkpoint(PUBLISH_VERIFIED, run_id=run_id, branch=branch, publish_id=publish_id)
-        self._at.purge("publish", folders, schemas, run_id=run_id, branch=branch)
+        self._at.purge("publish", folders, schemas, of_views=True, run_id=run_id, branch=branch)
         return receipt
 
     def rollback(

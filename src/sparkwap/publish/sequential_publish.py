@@ -216,7 +216,7 @@ class SequentialPublish:
             self._at.ledger().append(runs)
         self._at.ledger().settle(done)
         checkpoint(checkpoints.JOURNAL_CLOSED, **about)
-        self._at.purge("leftovers", folders, schemas, **about)
+        self._at.purge("leftovers", folders, schemas, of_views=True, **about)
         return entries
 
     def _finish_rollback(

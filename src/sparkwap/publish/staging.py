@@ -200,20 +200,28 @@ class Staging:
         operation: Operation,
         folders: Collection[str],
         schemas: Collection[str] = (),
+        *,
+        of_views: bool = False,
         **facts: Any,
     ) -> None:
-        """Delete folders that no object of the catalog uses, and empty schema folders."""
+        """Delete folders that no object of the catalog uses, and empty schema folders.
+
+        A folder with files of another table, such as a copy, stays; a sweep deletes the others of
+        its files.
+        """
         if not folders:
             return
         checkpoint(COMMIT_STEPS[operation]["purging"], **facts)
         warehouse = self.warehouse()
         try:
-            used = [plain_location(row.location) for row in self.store.backend.all()]
+            rows = [*self.store.backend.all(), *self.store.backend.others()]
+            used = [row.location for row in rows]
+            used += [] if of_views else _manifests(self.store.documents(rows))
         except CatalogError:
             # The commit before this has succeeded, so the command must not fail here. A sweep
             # deletes the folders later.
             return
-        used.append(f"{plain_location(warehouse)}/")
+        used = [*map(plain_location, used), f"{plain_location(warehouse)}/"]
         for folder in folders:
             inside = f"{plain_location(folder)}/"
             if not any(location.startswith(inside) for location in used):
@@ -221,6 +229,13 @@ class Staging:
         for schema in schemas:
             self.store.files.delete_empty(f"{warehouse}/{schema}")
         checkpoint(COMMIT_STEPS[operation]["purged"], **facts)
+
+
+def _manifests(documents: Iterable[md.Document]) -> list[str]:
+    """Return the manifest lists of all snapshots, and the manifests that a snapshot has inline."""
+    snapshots = [one for document in documents for one in document.get("snapshots") or ()]
+    lists = [one["manifest-list"] for one in snapshots if "manifest-list" in one]
+    return lists + [path for one in snapshots for path in one.get("manifests") or ()]
 
 
 def names_of(candidates: Iterable[Candidate]) -> set[Identifier]:

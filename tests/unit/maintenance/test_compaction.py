@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.bench import BRANCH, RUN, on_branch, values
+from helpers.bench import BRANCH, RUN, SIDE, on_branch, values
 
 from sparkwap.catalog import LedgerRows, PublishRefused, RollbackRefused
 from sparkwap.catalog import lease as leasing
@@ -21,7 +21,7 @@ from sparkwap.catalog.content_equality import SAME_ROWS_AS, same_rows
 from sparkwap.catalog.read_dependencies import moved
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.settings import Limits, Upkeep
-from sparkwap.maintenance import file_references, maintainer
+from sparkwap.maintenance import compaction, file_references, maintainer
 from sparkwap.maintenance.maintainer import Maintainer
 from sparkwap.maintenance.maintenance_report import Report, lines
 from sparkwap.maintenance.rules import Rules
@@ -297,6 +297,41 @@ def test_what_a_dead_maintenance_left_goes_and_stops_no_other(many: Bench) -> No
     assert of_table(maintain(many)).done.files == (8, 1)
     assert set(many.lake.side_schemas()) == {"s__pr_1"}
     assert many.read("held", schema="s__pr_1") == [1]
+
+
+@pytest.mark.parametrize("when", ["before the schemas", "before the commit"])
+def test_the_side_schema_of_a_run_that_begins_meanwhile_stays(many: Bench, when: str) -> None:
+    backend = many.lake.store.backend
+    reads = backend.side_schemas if when == "before the schemas" else backend.members
+
+    def begins(*names: str) -> Any:
+        setattr(backend, reads.__name__, reads)
+        found = reads(*names)
+        leasing.hold(many.lake.leases, run_id=RUN, branch=BRANCH, command="build")
+        many.lake.ensure_schema(SIDE, BRANCH)
+        return reads(*names) if when == "before the schemas" else found
+
+    if when == "before the commit":
+        many.lake.ensure_schema(SIDE, BRANCH)
+    setattr(backend, reads.__name__, begins)
+    compaction.remove_leftovers(many.lake)
+    assert SIDE in many.lake.schemas()
+
+
+def test_a_rewrite_that_a_sweep_has_removed_meanwhile_is_not_published(
+    many: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = compaction.same_by_files
+
+    def asleep(*states: Any) -> bool:
+        for lease in many.lake.leases.all():
+            many.lake.leases.release(lease.run_id)
+        sweep(many)
+        return whole(*states)
+
+    monkeypatch.setattr(compaction, "same_by_files", asleep)
+    assert "was swept meanwhile" in str(of_table(maintain(many)).problem)
+    assert many.read("t") == ROWS
 
 
 def test_old_history_is_removed(many: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,6 +172,43 @@ def test_a_branch_of_a_run_that_begins_before_the_removal_stays(bench: Bench) ->
     assert (bench.pointers(), bench.files()) == (before, files)
 
 
+@pytest.mark.parametrize("what", ["written", "written beside", "ended"])
+def test_a_branch_that_was_used_after_the_survey_stays(
+    bench: Bench, later: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    bench.table("a", 1)
+    write(bench, ("s", "a"), 2)
+    later(31)
+    whole = removal.sweep_branch
+
+    def used(lake: Lake, branch: str, **options: Any) -> Any:
+        if what == "written":
+            write(bench, ("s", "a"), 7)
+        elif what == "written beside":
+            bench.new("n", 7)
+        else:
+            ended = {"run_id": RUN, "branch": BRANCH, "outcome": "held", "ended_at": _now(bench)}
+            lake.ledger.append(LedgerRows("runs", [ended]))
+        return whole(lake, branch, **options)
+
+    monkeypatch.setattr(removal, "sweep_branch", used)
+    report = sweeper(bench).sweep()
+    used_meanwhile = "A run has used pr_1 meanwhile. The branch was not changed."
+    assert report.problems == [f"branch pr_1: {used_meanwhile}"]
+    assert 2 in bench.read("a", BRANCH)
+
+
+def test_branches_of_one_table_that_were_never_written_are_all_removed(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
+    bench.table("a", 1)
+    for branch in ("pr_1", "pr_2"):
+        bench.lake.branches.open(("s", "a"), branch)
+    later(31)
+    assert swept(sweep(bench)) == ["pr_1", "pr_2"]
+    assert bench.lake.branches.all() == []
+
+
 def test_a_run_that_died_counts_as_dead_once_its_lease_expires(
     bench: Bench, later: Callable[[float], None]
 ) -> None:
@@ -260,6 +297,51 @@ def test_a_publish_is_refused_when_its_branch_was_swept_and_written_again(
 
 
 # -- tags and snapshots --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_the_base_tag_of_a_branch_that_is_opened_after_the_survey_stays(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, lives: bool
+) -> None:
+    table = bench.table("a", 1)
+    write(bench, table, 2)
+    bench.lake.catalog.load_table(table).manage_snapshots().remove_branch(BRANCH).commit()
+    whole, opened = removal.sweep_table, []
+
+    def slow(lake: Lake, identifier: tuple[str, str], *arguments: Any, **options: Any) -> Any:
+        if identifier == table:
+            holding = leasing.hold(lake.leases, run_id=RUN, branch=BRANCH, command="build")
+            opened.append(bench.candidate("a", 7))
+            if not lives:
+                holding.release()
+        return whole(lake, identifier, *arguments, **options)
+
+    monkeypatch.setattr(removal, "sweep_table", slow)
+    sweep(bench)
+    bench.publish(*opened)
+    assert bench.read("a") == [1, 7]
+
+
+def test_the_receipt_to_which_main_is_rolled_back_after_the_survey_stays(
+    bench: Bench, later: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = bench.table("a", 1)
+    receipts = [
+        bench.publish(bench.candidate("a", number), tag=tag, run_id=tag[8:], tag_max_age_ms=1)
+        for number, tag in ((2, TAG), (3, "wap_pub_2a2b3c4d"))
+    ]
+    later(31)
+    whole = removal.sweep_table
+
+    def slow(lake: Lake, identifier: tuple[str, str], *arguments: Any, **options: Any) -> Any:
+        if identifier == table:
+            last = receipts[1]
+            lake.publishing.rollback(last.entries, run_id="x", publish_id=last.publish_id)
+        return whole(lake, identifier, *arguments, **options)
+
+    monkeypatch.setattr(removal, "sweep_table", slow)
+    sweep(bench)
+    assert TAG in bench.state(table).refs
 
 
 def test_old_receipts_are_removed_except_that_of_the_present_snapshot(
@@ -587,6 +669,27 @@ def test_files_that_are_listed_in_another_spelling_stay(
     assert bench.files() == files
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_tables_stay_if_the_warehouse_is_spelled_otherwise_than_when_they_were_built(
+    bench: Bench, tmp_path: Path, held: bool
+) -> None:
+    (tmp_path / "link").symlink_to(bench.folder)
+    linked = {**bench.properties, "warehouse": f"{tmp_path}/link/warehouse"}
+    built = type(bench)(tmp_path / "link", properties=linked)
+    new = built.new("n", 1, 2)
+    if not held:
+        built.publish(new)
+    bench.lake.ledger.append(LedgerRows("runs", [{"run_id": RUN, "outcome": "published"}]))
+    _age_all(bench)
+    files = bench.files()
+    report = sweep(bench)
+    assert bench.files() == files
+    ((folder, why),) = report.found.left_alone.items()
+    assert folder == f"{bench.folder}/warehouse/s/n-1a2b3c4d"
+    assert why == "the listing has its files under other names than the catalog"
+    built.lake.close()
+
+
 def test_a_folder_with_metadata_that_cannot_be_read_stays(bench: Bench) -> None:
     bench.table("a", 1)
     stray(bench, "s/a/metadata/00009-theirs.metadata.json")
@@ -623,6 +726,26 @@ def test_a_manifest_that_cannot_be_read_stops_all_deletion(bench: Bench) -> None
     with pytest.raises(CatalogError, match="none was deleted"):
         sweeper(bench).sweep()
     assert file.exists()
+
+
+def test_files_of_a_snapshot_with_inline_manifests_stay(bench: Bench) -> None:
+    table = bench.table("a", 1, 2)
+    loaded = bench.lake.catalog.load_table(table)
+    manifests = loaded.current_snapshot().manifests(loaded.io)
+    row = bench.lake.store.backend.get(table)
+    document = dict(bench.lake.store.load(row.location))
+    (snapshot,) = document["snapshots"]
+    former = snapshot.pop("manifest-list")
+    snapshot["manifests"] = [one.manifest_path for one in manifests]
+    document |= {"format-version": 1, "metadata-log": []}
+    location = md.next_location(document, row.location)
+    bench.lake.store.write({location: document})
+    swap = PointerUpdate(row, Pointer(table, "table", location))
+    bench.lake.store.backend.apply([swap])
+    _age_all(bench)
+    files = bench.files()
+    sweep(bench)
+    assert files - bench.files() == {*_metadata_of(files, table) - {location}, former}
 
 
 def test_a_replaced_table_stays_while_the_publish_can_be_rolled_back(
@@ -745,6 +868,11 @@ def test_a_preview_lists_what_a_sweep_would_remove(
 
 def _now(bench: Bench) -> Any:
     return take_survey(bench.lake).now
+
+
+def _metadata_of(files: set[str], table: tuple[str, str]) -> set[str]:
+    folder = f"/{'/'.join(table)}/metadata/"
+    return {path for path in files if folder in path and path.endswith(".metadata.json")}
 
 
 def _age_all(bench: Bench) -> None:

@@ -6,8 +6,11 @@ import time
 from typing import Any
 
 import pytest
+from helpers.bench import BRANCH, SIDE
 
+from sparkwap.catalog.pointers import PointerUpdate
 from sparkwap.core.errors import CatalogError
+from sparkwap.publish.lake import Lake
 
 Bench = Any
 
@@ -67,3 +70,35 @@ def test_last_change_is_the_time_of_the_snapshot_on_main(bench: Bench) -> None:
     assert changed is not None and abs(changed.timestamp() - started) < 60
     bench.candidate("t", 2)
     assert bench.lake.last_change(("s", "t")) == changed
+
+
+@pytest.mark.parametrize("how", ["discarded", "reopened and discarded", "forgotten", "dropped"])
+def test_a_copy_can_be_read_after_its_source_is_gone(bench: Bench, how: str) -> None:
+    new = bench.new("n", 1, 2)
+    source = (SIDE, "n")
+    if how == "reopened and discarded":
+        receipt, source = bench.publish(new), ("s", "n")
+    bench.lake.ensure_schema("dev")
+    bench.lake.branches.copy(source, ("dev", "n"), f"{bench.folder}/warehouse/dev/n")
+    if how == "reopened and discarded":
+        publishing = bench.lake.publishing
+        publishing.rollback(receipt.entries, run_id="x", publish_id=receipt.publish_id)
+        publishing.reopen(receipt.entries, branch=BRANCH, record=lambda found: ())
+    if how == "forgotten":
+        bench.lake.branches.forget(("s", "n"), BRANCH)
+    elif how == "dropped":
+        bench.lake.drop_schema(SIDE, purge=True)
+    else:
+        bench.lake.branches.discard(BRANCH)
+    assert bench.lake.state((SIDE, "n")) is None
+    assert bench.read("n", schema="dev") == [1, 2]
+
+
+def test_a_table_of_another_catalog_can_be_read_after_its_schema_is_dropped(bench: Bench) -> None:
+    row = bench.lake.store.backend.get(bench.table("a", 1, 2))
+    other = Lake("other", bench.properties)
+    other.ensure_schema("s")
+    other.store.backend.apply([PointerUpdate(None, row)])
+    bench.lake.drop_schema("s", purge=True)
+    assert other.catalog.load_table(("s", "a")).scan().to_arrow().num_rows == 2
+    other.close()
