@@ -292,6 +292,24 @@ def test_an_equal_extract_of_another_month_is_new_data(tmp_path: Path) -> None:
                           entry) == {}  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("kind", "load"), [("extract", "full"), ("changes", "full"), ("changes", "inserts")]
+)
+def test_an_extract_that_returns_to_an_earlier_state_is_read(
+    tmp_path: Path, kind: str, load: str
+) -> None:
+    dated = {"load_date": r"_(\d{8})", "files": [{"match": "*.csv", "load": load}]}
+    entry = landing.parse_entry({**ENTRY, "kind": kind, **dated})
+    for name in ("p_20240101", "p_20240102", "p_20240103", "p_20240103 (1)"):
+        write(tmp_path, f"policies/{name}.csv", "b" if "0102" in name else "a")
+    files = landing.list_files(tmp_path, entry)
+    known = {f.name: f.sha256 for f in files[:2]}
+    twice = landing.copies(files[2:], known, entry)
+    assert {f.path.name: first for f, first in twice.items()} == {
+        "p_20240103.csv": "policies/p_20240103 (1).csv"
+    }
+
+
 # ---------------------------------------------------------------- a look into a file
 
 
