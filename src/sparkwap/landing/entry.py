@@ -18,7 +18,8 @@ The entry is ``config.meta.landing`` of the model:
                     JSON object or the value of the one key column
 ``topic_id``        the id of the topic, where it was created again and has to be read from its
                     beginning; default: the one that was read first
-``skip_to``         partition to the offset to read from, past messages that are lost
+``skip_to``         id of the topic to partition to the offset to read from, past messages that are
+                    lost
 ``load_date``       regular expression whose group is the date (YYYYMMDD or YYYY-MM-DD) in the
                     name of a file outside of ``load_date=`` folders. If it does not match, the
                     load date is the day of the file's latest event
@@ -97,7 +98,7 @@ class Entry:
         event_time: a pair of column and type, or None.
         threshold: a count (int) or a share (float).
         topic: the Kafka topic of a stream; empty for files.
-        skip_to: partition to offset.
+        skip_to: id of the topic to partition to offset.
     """
 
     entity: str
@@ -108,7 +109,7 @@ class Entry:
     path: str = ""
     topic: str = ""
     topic_id: str = ""
-    skip_to: Mapping[int, int] = field(default_factory=dict)
+    skip_to: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     load_date: str | None = None
     sequence: tuple[tuple[str, str], ...] = ()
     event_time: tuple[str, str] | None = None
