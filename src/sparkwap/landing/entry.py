@@ -42,7 +42,8 @@ The entry is ``config.meta.landing`` of the model:
 ``on_wider_types``  handling of a value that needs a wider type (bigint for int, more digits for a
                     decimal): ``widen`` (default), if the staging models use ``exact_cast`` (see
                     macros/cdc), or ``quarantine``
-``rules``           name to SQL condition on the typed columns; a row for which it is false is bad
+``rules``           name to SQL condition on the typed columns; a row for which it is false is bad,
+                    unless the row is a delete or truncate
 ``threshold``       how many rows of a load may be bad: a count, or a share below 1; default 0
 ``multiline``       values contain line breaks (CSV), or a file is one JSON document
 ``delimiter``       delimiter of CSV; default a comma

@@ -195,7 +195,8 @@ def fault(entry: Entry, layout: FileLayout, has_code: bool, columns: Sequence[st
         if kind != "string" and c in columns
     ]
     cases += [
-        f"when not ({condition}) then {text(f'rule {name}: {condition}')}"
+        f"when _op not in ('delete', 'truncate') and not ({condition}) "
+        f"then {text(f'rule {name}: {condition}')}"
         for name, condition in entry.rules.items()
     ]
     return f"case {' '.join(cases)} end"
@@ -208,6 +209,7 @@ def _sequence_faults(index: int, name: str, kind: str) -> list[str]:
         # A full load may have no sequence: it is the start of the changes.
         f"when _op <> 'load' and {value} is null then {text(f'{name} is missing')}",
         f"when {value} is not null and {sortable_text(value, kind)} is null "
+    # A delete or truncate says nothing about values, whatever its row has.
         f"then concat({text(f'{name} is not a {what}: ')}, {value})",
     ]
 

@@ -457,12 +457,36 @@ def test_a_sequence_is_sortable_text() -> None:
     assert row_sql.sequence(undated).startswith("concat(cast(_load_date as string)")
 
 
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+def test_a_date_or_time_has_a_day_and_a_year_that_python_has(kind: str) -> None:
+    found = row_sql.exact("x", kind)
+    assert "x rlike '^\\\\s*\\\\d{4}-\\\\d\\\\d?-" in found
+    assert f"year(try_cast(x as {kind})) between 1 and 9999" in found
+    assert kind == "timestamp_ntz" or found in row_sql.sortable_text("x", kind)
+    assert row_sql.exact("x", "double") == "try_cast(x as double)"
+
+
+@pytest.mark.parametrize(
+    ("event_time", "told"), [("at_ms", "between -62135596800000 and"), ("at", "between 1 and 9999")]
+)
+def test_an_event_time_is_of_a_year_that_python_has(event_time: str, told: str) -> None:
+    columns = {"policy_id": "bigint", "at": "timestamp", "at_ms": "bigint"}
+    entry = landing.parse_entry({**ENTRY, "columns": columns, "event_time": event_time})
+    assert told in row_sql.event_time(entry)
+
+
 def test_the_reason_names_a_wider_type_that_fits() -> None:
     raw = {**ENTRY, "columns": {"policy_id": "int", "state": "string"}}
     entry = landing.parse_entry({**raw, "on_wider_types": "quarantine"})
     assert "(fits bigint)" in row_sql.fault(entry, entry.layouts[0], False, ["policy_id"])
     entry = landing.parse_entry(raw)
     assert row_sql.typed(entry, "policy_id") == "try_cast(_own.`policy_id` as bigint)"
+
+
+def test_a_rule_is_not_for_deletes() -> None:
+    entry = landing.parse_entry({**ENTRY, "rules": {"named": "state <> ''"}})
+    found = row_sql.fault(entry, entry.layouts[1], True, list(entry.columns))
+    assert "when _op not in ('delete', 'truncate') and not (state <> '') then" in found
 
 
 # ---------------------------------------------------------------- numbers in JSON
