@@ -196,9 +196,11 @@ def fault(entry: Entry, layout: FileLayout, has_code: bool, columns: Sequence[st
     ]
     cases += [case for i, pair in enumerate(entry.sequence) for case in _sequence_faults(i, *pair)]
     if entry.event_time is not None:
+        name, kind = entry.event_time
+        what = "a time in milliseconds" if kind == "bigint" else "a time"
         cases.append(
             f"when _time is not null and {event_time(entry)} is null then "
-            f"concat({text(f'{entry.event_time[0]} is not a time: ')}, _time)"
+            f"concat({text(f'{name} is not {what}: ')}, _time)"
         )
     cases += [
         f"when {own(c)} is not null and {typed(entry, c)} is null "
@@ -206,6 +208,7 @@ def fault(entry: Entry, layout: FileLayout, has_code: bool, columns: Sequence[st
         for c, kind in entry.columns.items()
         if kind != "string" and c in columns
     ]
+    # A delete or truncate says nothing about values, whatever its row has.
     cases += [
         f"when _op not in ('delete', 'truncate') and not ({condition}) "
         f"then {text(f'rule {name}: {condition}')}"
@@ -221,7 +224,6 @@ def _sequence_faults(index: int, name: str, kind: str) -> list[str]:
         # A full load may have no sequence: it is the start of the changes.
         f"when _op <> 'load' and {value} is null then {text(f'{name} is missing')}",
         f"when {value} is not null and {sortable_text(value, kind)} is null "
-    # A delete or truncate says nothing about values, whatever its row has.
         f"then concat({text(f'{name} is not a {what}: ')}, {value})",
     ]
 
