@@ -69,11 +69,13 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
     reader = Reader(session, entry, known, here)
     if replays:
         return reader.nothing() if table is None else reader.replay(table)
+    published = here.published() if table is None else None
+    before = session.sql(f"select * from {published}") if published is not None else None
     if entry.topic:
         settings = kafka.connection(name, here.meta)
         state = kafka.state(settings, entry.topic)
-        if table is None and (published := here.published()) is not None:
-            require_all_messages(entry, session.sql(f"select * from {published}"), state)
+        if before is not None:
+            require_all_messages(entry, before, state)
         had = read_known(table, entry.topic) if table is not None else Known()
         ranges = unread_ranges(entry, had, state)
         return reader.read_messages(ranges, kafka.spark_options(settings))
@@ -81,7 +83,31 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
     index = Index.of_model(here.target_folder, name, root, entry.path)
     # Not a setting: `dbt retry` would reuse the setting, and miss files that landed since.
     listing_id = os.environ.get(LISTING, "")
-    return reader.read(files_to_read(root, entry, known.files, until, index, listing_id))
+    files = files_to_read(root, entry, known.files, until, index, listing_id)
+    if before is not None:
+        require_all_files(entry, known_log(before, entry, with_files=True), index)
+    return reader.read(files)
+
+
+def require_all_files(entry: Entry, known: KnownFiles, index: Index) -> None:
+    """Check that the landing folder has what a published log has; see `require_all_messages`.
+
+    Args:
+        entry: the landing entry.
+        known: what the log has.
+        index: the index, with all files of the folder.
+
+    Raises:
+        LandingError: the log has files whose content the folder no longer has.
+    """
+    there = {row.sha256 for row in index.rows.values()}
+    gone = sorted(name for name, digest in known.files.items() if digest not in there)
+    if gone:
+        more = f" and {len(gone) - 1:,} more" if gone[1:] else ""
+        raise _refresh_refused(
+            f"the log of '{entry.entity}' has read {gone[0]}{more}, which the landing folder no "
+            "longer has"
+        )
 
 
 def require_all_messages(entry: Entry, published: DataFrame, state: TopicState) -> None:
@@ -92,16 +118,22 @@ def require_all_messages(entry: Entry, published: DataFrame, state: TopicState) 
     """
     known = read_known(published, entry.topic)
     gone = known.others or any(
-        topic_id != state.topic_id or state.offsets.get(partition, (1, 1))[0] > 0
-        for topic_id, partition in known.positions
+        topic_id != state.topic_id or oldest > 0 or end < at
+        for (topic_id, partition), at in known.positions.items()
+        for oldest, end in [state.offsets.get(partition, (1, 1))]
     )
-    if known.positions and gone:
-        raise LandingError(
-            f"A full refresh would lose rows: the log of the topic '{entry.topic}' has messages "
-            "that Kafka no longer has, or rows of files or other topics. Nothing was read; main is "
-            "as it was. Build without --full-refresh, and set `+full_refresh: false` for raw "
-            "models in dbt_project.yml"
+    if gone:
+        raise _refresh_refused(
+            f"the log of the topic '{entry.topic}' has messages that Kafka no longer has, or rows "
+            "of files or other topics"
         )
+
+
+def _refresh_refused(why: str) -> LandingError:
+    return LandingError(
+        f"A full refresh would lose rows: {why}. Nothing was read; main is as it was. Build "
+        "without --full-refresh, and set `+full_refresh: false` for raw models in dbt_project.yml"
+    )
 
 
 def _as_of(session: SparkSession, entry: Entry, here: node.Node) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from sparkwap.core import errors as core_errors
 from sparkwap.core.errors import ConfigError
-from sparkwap.landing import Entry, LandingError, drift, kafka, parse_entry
+from sparkwap.landing import Entry, LandingError, drift, kafka, parse_entry, reading
 from sparkwap.landing.topic import Known, Range, TopicState, known_of, read_name, unread_ranges
 
 ID, OTHER = "a" * 22, "Zz-_" * 5 + "Zz"
@@ -211,6 +212,29 @@ def test_offsets_that_order_nothing_any_more_are_an_error(
         unread_ranges(entry(load="upserts"), known, state)
     by_source = entry(load="upserts", sequence={"changed_at": "timestamp"})
     assert unread_ranges(by_source, known, state)
+
+
+@pytest.mark.parametrize(
+    ("names", "offsets", "lost"),
+    [
+        ([], (0, 10), False),
+        ([Range("shop.orders", ID, 0, 0, 10).name], (0, 10), False),
+        ([Range("shop.orders", ID, 0, 0, 9).name], (1, 10), True),
+        ([Range("shop.orders", ID, 0, 0, 500).name], (0, 100), True),
+        ([Range("shop.orders", ID, 1, 0, 5).name], (0, 10), True),
+        ([Range("shop.orders", OTHER, 0, 0, 5).name], (0, 10), True),
+        ([Range("orders", OTHER, 0, 0, 5).name], (0, 10), True),
+        (["orders/load_date=2024-01-01/a.csv"], (0, 10), True),
+    ],
+)
+def test_a_full_refresh_keeps_what_the_log_has(
+    names: list[str], offsets: tuple[int, int], lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: Any = None
+    monkeypatch.setattr(reading, "read_known", lambda _, topic: known_of(names, topic))
+    refused = pytest.raises(LandingError, match="would lose rows") if lost else nullcontext()
+    with refused:
+        reading.require_all_messages(entry(), log, TopicState(ID, {0: offsets}))
 
 
 def test_columns_that_a_table_cannot_have_are_refused_by_row() -> None:
