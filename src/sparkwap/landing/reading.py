@@ -234,7 +234,7 @@ class Reader:
             rows_of: returns the frame of the rows of some files.
         """
         published = {file: look.columns for file, look in looks.items()}
-        columns, groups = self._map(self._groups(list(looks), published))
+        columns, groups = self._map(self._groups(looks))
         undated = any(file.load_date is None for file in looks)
         listed = self._listed(files, again, published, {f: look.rows for f, look in looks.items()})
         parts = [
@@ -249,23 +249,20 @@ class Reader:
         frame = file_rows if rows is None else rows.unionByName(file_rows)
         return log.stamped(frame, columns, self.entry, self._next_batch(), self.here.run_id)
 
-    def _groups(
-        self, files: Sequence[LandingFile], published: Mapping[LandingFile, tuple[str, ...]]
-    ) -> list[Group]:
-        found: dict[tuple[FileLayout, tuple[str, ...]], list[LandingFile]] = {}
-        for file in files:
-            by_row = FORMATS[file.layout.format].columns_by_row
-            columns = () if by_row else published[file]
-            found.setdefault((file.layout, columns), []).append(file)
+    def _groups(self, looks: Mapping[LandingFile, Contents]) -> list[Group]:
+        found: dict[tuple[FileLayout, tuple[str, ...], tuple[str, ...]], list[LandingFile]] = {}
+        for file, look in looks.items():
+            columns = () if FORMATS[file.layout.format].columns_by_row else look.columns
+            found.setdefault((file.layout, columns, look.types), []).append(file)
         return [
             Group(
                 self.entry,
                 layout,
                 tuple(f.name for f in members),
-                _all_columns([published[f] for f in members]),
+                _all_columns([looks[f].columns for f in members]),
                 tuple(str(f.path) for f in members),
             )
-            for (layout, columns), members in found.items()
+            for (layout, columns, _), members in found.items()
             # A file without columns has no rows: Spark cannot read a Parquet file of 0 bytes.
             if columns or FORMATS[layout.format].columns_by_row
         ]

@@ -15,6 +15,8 @@ from sparkwap.landing import LandingError, LandingFile, drift, row_sql
 from sparkwap.landing.contents import Contents
 from sparkwap.landing.errors import any_of
 from sparkwap.landing.formats import FORMATS, json_sql
+from sparkwap.landing.log_state import NOTHING
+from sparkwap.landing.reading import Reader
 
 ENTRY: dict[str, Any] = {
     "entity": "policies",
@@ -354,7 +356,23 @@ def test_a_json_document_is_a_row_or_a_list_of_them(tmp_path: Path, text: str, r
 def test_parquet_columns_come_from_the_file(tmp_path: Path) -> None:
     path = deliver(tmp_path, "2024-01-01", "a_full.csv", "")
     pq.write_table(pa.table({"state": ["NY"], "policy_id": [1]}), path)
-    assert look(tmp_path, format="parquet") == Contents(("state", "policy_id"), 1)
+    found = look(tmp_path, format="parquet")
+    assert found == Contents(("state", "policy_id"), 1, ("string", "int64"))
+
+
+def test_parquet_files_of_different_types_are_read_apart(tmp_path: Path) -> None:
+    for name, values in {"a": [1], "b": [1.5], "c": [2]}.items():
+        path = deliver(tmp_path, "2024-01-01", f"{name}_full.csv", "")
+        pq.write_table(pa.table({"policy_id": values}), path)
+    entry = landing.parse_entry({**ENTRY, "format": "parquet", "files": ENTRY["files"][:1]})
+    files = landing.list_files(tmp_path, entry)
+    looks = {file: landing.look_into(file.path, file.layout, entry) for file in files}
+    nothing: Any = None
+    groups = Reader(nothing, entry, NOTHING, nothing)._groups(looks)
+    assert [[Path(name).name[:1] for name in group.names] for group in groups] == [
+        ["a", "c"],
+        ["b"],
+    ]
 
 
 @pytest.mark.parametrize(
