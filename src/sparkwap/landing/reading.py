@@ -16,12 +16,12 @@ from sparkwap.landing import drift, kafka, log, messages
 from sparkwap.landing.contents import Contents
 from sparkwap.landing.entry import REPLAY, UNTIL, Entry, FileLayout
 from sparkwap.landing.entry_parsing import parse_entry
-from sparkwap.landing.errors import LandingError
+from sparkwap.landing.errors import AGAIN, LandingError
 from sparkwap.landing.formats import FORMATS, look_into
 from sparkwap.landing.formats.base import Group
 from sparkwap.landing.formats.json_format import JsonFormat
 from sparkwap.landing.index import LISTING, Index
-from sparkwap.landing.landing_files import LandingFile, layout_of
+from sparkwap.landing.landing_files import LandingFile, layout_of, unchanged
 from sparkwap.landing.log_state import NOTHING, KnownFiles, known_log, open_bad_rows, read_known
 from sparkwap.landing.row_sql import text
 from sparkwap.landing.topic import Known, Range, TopicState, unread_ranges
@@ -86,7 +86,25 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
     files = files_to_read(root, entry, known.files, until, index, listing_id)
     if before is not None:
         require_all_files(entry, known_log(before, entry, with_files=True), index)
-    return reader.read(files)
+    rows = reader.read(files)
+    require_unchanged(files, index)
+    return rows
+
+
+def require_unchanged(files: Sequence[LandingFile], index: Index) -> None:
+    """Check that files still have the content of their digests, after a look into them.
+
+    Spark reads them later. The audit `files_add_up` notices rows that are added until then.
+
+    Raises:
+        LandingError: a file has changed, or is gone.
+    """
+    changed = [file for file in files if not unchanged([file], index)]
+    if changed:
+        raise LandingError(
+            f"{changed[0].path} has changed while it was read. Nothing was read from this drop; "
+            f"main is as it was. Wait until its upload is complete, then {AGAIN}"
+        )
 
 
 def require_all_files(entry: Entry, known: KnownFiles, index: Index) -> None:

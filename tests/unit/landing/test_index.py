@@ -488,6 +488,27 @@ def test_the_index_agrees_on_a_real_disk(
         indexing.MARGIN_NS = usual
 
 
+# ---------------------------------------------------------------- an upload that goes on
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_file_that_changes_while_it_is_read_is_an_error(
+    root: Path, old: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if old:
+        monkeypatch.setattr(indexing, "MARGIN_NS", -(10**15))
+    path, other = deliver(root, "a.csv"), deliver(root, "b.csv", b"id\n3\n")
+    index = index_of(root)
+    files = files_to_read(root, ENTRY, {}, None, index, "")
+    other.touch()
+    reading.require_unchanged(files, index)
+    path.write_bytes(b"id\n1\n2\n")
+    with pytest.raises(
+        LandingError, match=r"a\.csv has changed while it was read.*Wait until its upload"
+    ):
+        reading.require_unchanged(files, index)
+
+
 # ---------------------------------------------------------------- a full refresh
 
 
