@@ -35,7 +35,7 @@ class SourceAnswers:
 
     Attributes:
         key: the key columns; guessed if empty.
-        kind: one of `entry.KINDS`.
+        kind: ``extract`` or ``changes``.
         operation: the column with the operation codes.
         full: the pattern of the names of full loads.
     """
