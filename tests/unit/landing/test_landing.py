@@ -343,6 +343,14 @@ def test_a_file_of_no_bytes_is_readable(tmp_path: Path) -> None:
 
 
 def test_rows_that_span_lines_are_counted_once(tmp_path: Path) -> None:
+def test_the_header_is_the_first_line(tmp_path: Path) -> None:
+    path = deliver(tmp_path, "2024-01-01", "a_full.csv", "\nstate,policy_id\nNY,1\n")
+    with pytest.raises(LandingError, match="its first line is blank, and has to be the header"):
+        look(tmp_path)
+    path.write_text("\n")
+    assert look(tmp_path).rows == 0
+
+
     deliver(tmp_path, "2024-01-01", "a_full.csv", 'policy_id;state\n1;"N\nY"\n2;NJ\n')
     assert look(tmp_path, multiline=True, delimiter=";") == Contents(("policy_id", "state"), 2)
 
