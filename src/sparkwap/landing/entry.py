@@ -62,6 +62,8 @@ from dataclasses import dataclass, field
 KINDS = ("extract", "changes", "stream")
 LOADS = ("full", "changes", "inserts", "upserts")
 OPERATIONS = ("load", "insert", "update", "delete", "truncate")
+STATE_COLUMNS = ("row_hash",)
+"""Columns of a state that do not begin with ``_``; an entity cannot have columns of these names."""
 LIMITS = {"max_bytes": 5_000_000_000, "max_ratio": 250, "max_row_bytes": 32_000_000}
 """The settings that limit a file, with their defaults."""
 UNTIL, REPLAY = "SPARKWAP_LANDING_UNTIL", "SPARKWAP_LANDING_REPLAY"

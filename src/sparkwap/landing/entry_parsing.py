@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkwap.core.spark_types import SIMPLE, normal
-from sparkwap.landing.entry import KINDS, LIMITS, LOADS, OPERATIONS, Entry, FileLayout
+from sparkwap.landing.entry import (
+    KINDS,
+    LIMITS,
+    LOADS,
+    OPERATIONS,
+    STATE_COLUMNS,
+    Entry,
+    FileLayout,
+)
 from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.formats import DEFAULT, FORMATS, format_of
 from sparkwap.landing.formats.base import FORMAT_SETTINGS, Format
@@ -247,6 +255,12 @@ def _contradictions(entry: Entry, raw: Mapping[str, Any]) -> list[str]:
         f"column '{c}' begins with '_', which is reserved for the log's columns"
         for c in entry.columns
         if c[:1] == "_"
+    ]
+    faults += [
+        f"column '{c}' has the name of a column of the state (`cdc_`); name another one, with "
+        f"`renames: {{{c}: <name>}}`"
+        for c in entry.columns
+        if c.lower() in STATE_COLUMNS
     ]
     faults += [
         f"rename '{old}: {new}' names a column that does not exist"

@@ -60,7 +60,12 @@ def test_an_entry_reports_all_its_faults_at_once() -> None:
                 "format": "xml",
                 "sort": "x",
                 "key": ["id"],
-                "columns": {"_op": "text", "price": "money", "size": "decimal(40, 2)"},
+                "columns": {
+                    "_op": "text",
+                    "Row_Hash": "text",
+                    "price": "money",
+                    "size": "decimal(40, 2)",
+                },
                 "sequence": {"weight": "double"},
                 "renames": {"ID": "nowhere"},
                 "threshold": 1.5,
@@ -76,6 +81,7 @@ def test_an_entry_reports_all_its_faults_at_once() -> None:
         f"format 'xml' is not one of {any_of(FORMATS)}",
         "key column 'id' is not among the columns",
         "column '_op' begins with '_'",
+        "column 'Row_Hash' has the name of a column of the state",
         "column 'price' has the type 'money', which is not one of",
         "column 'size' has the type 'decimal(40, 2)'",
         "sequence column 'weight' has the type 'double'",
@@ -337,12 +343,6 @@ def test_without_a_header_the_operation_comes_first(tmp_path: Path) -> None:
     assert look(tmp_path) == Contents(("operation", "policy_id", "state"), 3)
 
 
-def test_a_file_of_no_bytes_is_readable(tmp_path: Path) -> None:
-    deliver(tmp_path, "2024-01-01", "a_full.csv", b"")
-    assert look(tmp_path) == Contents(("policy_id", "state"), 0)
-
-
-def test_rows_that_span_lines_are_counted_once(tmp_path: Path) -> None:
 def test_the_header_is_the_first_line(tmp_path: Path) -> None:
     path = deliver(tmp_path, "2024-01-01", "a_full.csv", "\nstate,policy_id\nNY,1\n")
     with pytest.raises(LandingError, match="its first line is blank, and has to be the header"):
@@ -351,6 +351,12 @@ def test_the_header_is_the_first_line(tmp_path: Path) -> None:
     assert look(tmp_path).rows == 0
 
 
+def test_a_file_of_no_bytes_is_readable(tmp_path: Path) -> None:
+    deliver(tmp_path, "2024-01-01", "a_full.csv", b"")
+    assert look(tmp_path) == Contents(("policy_id", "state"), 0)
+
+
+def test_rows_that_span_lines_are_counted_once(tmp_path: Path) -> None:
     deliver(tmp_path, "2024-01-01", "a_full.csv", 'policy_id;state\n1;"N\nY"\n2;NJ\n')
     assert look(tmp_path, multiline=True, delimiter=";") == Contents(("policy_id", "state"), 2)
 
@@ -450,6 +456,7 @@ def test_a_renamed_column_is_mapped() -> None:
         ("state", "no key column 'policy_id'"),
         ("policy_id state state", "column 'state' occurs twice"),
         ("policy_id state State", "columns 'State', 'state' differ in case only"),
+        ("policy_id state row_hash", "columns 'row_hash' have no usable names"),
     ],
 )
 def test_ambiguous_columns_are_refused(published: str, fault: str) -> None:
