@@ -20,7 +20,6 @@ from sparkwap.cli.source_models import files
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import find_project
 from sparkwap.core.errors import ConfigError
-from sparkwap.landing import KINDS
 from sparkwap.landing.guessing import SourceAnswers, guess
 from sparkwap.landing.landing_files import DROP_PREFIX
 from sparkwap.landing.samples import read_samples
@@ -67,7 +66,8 @@ def register_source(commands: Commands) -> None:
     add.add_argument(
         "--key", default="", help="key columns, separated by commas (default: a guess)"
     )
-    add.add_argument("--kind", choices=KINDS, help="content of the drops (default: a guess)")
+    kinds = ("extract", "changes")
+    add.add_argument("--kind", choices=kinds, help="content of the drops (default: a guess)")
     add.add_argument("--operation", help="column with the operation codes (default: a guess)")
     add.add_argument("--full", metavar="PATTERN", help="names of full loads (default: a guess)")
     add.add_argument(

@@ -44,10 +44,13 @@ class Contents:
     Attributes:
         columns: the published names in order; empty if each row has its own columns.
         rows: the number of rows, without header and blank lines.
+        types: the types that the file declares. Spark reads files of other types apart: it would
+            read all of them by the types of the first.
     """
 
     columns: tuple[str, ...]
     rows: int
+    types: tuple[str, ...] = ()
 
 
 def require_size(path: Path, size: int, entry: Entry) -> None:

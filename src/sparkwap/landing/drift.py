@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sparkwap.landing.entry import Entry, FileLayout
+from sparkwap.landing.entry import STATE_COLUMNS, Entry, FileLayout
 from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.formats import FORMATS
 from sparkwap.landing.row_sql import has_controls
@@ -108,7 +108,8 @@ def _refused(entry: Entry, published: Sequence[str], known: Collection[str]) -> 
 
 
 def _usable(name: str) -> bool:
-    return bool(name) and len(name) <= _LONGEST_NAME and not has_controls(name)
+    legal = bool(name) and len(name) <= _LONGEST_NAME and not has_controls(name)
+    return legal and name.lower() not in STATE_COLUMNS
 
 
 def _faults(

@@ -18,7 +18,8 @@ The entry is ``config.meta.landing`` of the model:
                     JSON object or the value of the one key column
 ``topic_id``        the id of the topic, where it was created again and has to be read from its
                     beginning; default: the one that was read first
-``skip_to``         partition to the offset to read from, past messages that are lost
+``skip_to``         id of the topic to partition to the offset to read from, past messages that are
+                    lost
 ``load_date``       regular expression whose group is the date (YYYYMMDD or YYYY-MM-DD) in the
                     name of a file outside of ``load_date=`` folders. If it does not match, the
                     load date is the day of the file's latest event
@@ -41,7 +42,8 @@ The entry is ``config.meta.landing`` of the model:
 ``on_wider_types``  handling of a value that needs a wider type (bigint for int, more digits for a
                     decimal): ``widen`` (default), if the staging models use ``exact_cast`` (see
                     macros/cdc), or ``quarantine``
-``rules``           name to SQL condition on the typed columns; a row for which it is false is bad
+``rules``           name to SQL condition on the typed columns; a row for which it is false is bad,
+                    unless the row is a delete or truncate
 ``threshold``       how many rows of a load may be bad: a count, or a share below 1; default 0
 ``multiline``       values contain line breaks (CSV), or a file is one JSON document
 ``delimiter``       delimiter of CSV; default a comma
@@ -60,6 +62,8 @@ from dataclasses import dataclass, field
 KINDS = ("extract", "changes", "stream")
 LOADS = ("full", "changes", "inserts", "upserts")
 OPERATIONS = ("load", "insert", "update", "delete", "truncate")
+STATE_COLUMNS = ("row_hash",)
+"""Columns of a state that do not begin with ``_``; an entity cannot have columns of these names."""
 LIMITS = {"max_bytes": 5_000_000_000, "max_ratio": 250, "max_row_bytes": 32_000_000}
 """The settings that limit a file, with their defaults."""
 UNTIL, REPLAY = "SPARKWAP_LANDING_UNTIL", "SPARKWAP_LANDING_REPLAY"
@@ -97,7 +101,7 @@ class Entry:
         event_time: a pair of column and type, or None.
         threshold: a count (int) or a share (float).
         topic: the Kafka topic of a stream; empty for files.
-        skip_to: partition to offset.
+        skip_to: id of the topic to partition to offset.
     """
 
     entity: str
@@ -108,7 +112,7 @@ class Entry:
     path: str = ""
     topic: str = ""
     topic_id: str = ""
-    skip_to: Mapping[int, int] = field(default_factory=dict)
+    skip_to: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     load_date: str | None = None
     sequence: tuple[tuple[str, str], ...] = ()
     event_time: tuple[str, str] | None = None

@@ -7,13 +7,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkwap.core.spark_types import SIMPLE, normal
-from sparkwap.landing.entry import KINDS, LIMITS, LOADS, OPERATIONS, Entry, FileLayout
+from sparkwap.landing.entry import (
+    KINDS,
+    LIMITS,
+    LOADS,
+    OPERATIONS,
+    STATE_COLUMNS,
+    Entry,
+    FileLayout,
+)
 from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.formats import DEFAULT, FORMATS, format_of
 from sparkwap.landing.formats.base import FORMAT_SETTINGS, Format
 from sparkwap.landing.formats.json_format import JsonFormat
 from sparkwap.landing.messages import TIMESTAMP
-from sparkwap.landing.topic import OFFSET, orders_by_offset
+from sparkwap.landing.topic import OFFSET, TOPIC_ID, orders_by_offset
 
 _ORDERED = ("bigint", "int", "smallint", "tinyint", "decimal", "date", "timestamp", "string")
 """Legal types of sequence columns: a sortable text can keep their order."""
@@ -249,6 +257,12 @@ def _contradictions(entry: Entry, raw: Mapping[str, Any]) -> list[str]:
         if c[:1] == "_"
     ]
     faults += [
+        f"column '{c}' has the name of a column of the state (`cdc_`); name another one, with "
+        f"`renames: {{{c}: <name>}}`"
+        for c in entry.columns
+        if c.lower() in STATE_COLUMNS
+    ]
+    faults += [
         f"rename '{old}: {new}' names a column that does not exist"
         for old, new in entry.renames.items()
         if new not in entry.columns
@@ -295,14 +309,21 @@ def _topic_faults(entry: Entry, raw: Mapping[str, Any]) -> list[str]:
     return faults
 
 
-def _read_offsets(raw: Mapping[str, Any], faults: list[str]) -> dict[int, int]:
+def _read_offsets(raw: Mapping[str, Any], faults: list[str]) -> dict[str, dict[int, int]]:
     given = raw.get("skip_to") or {}
     try:
-        found = {int(partition): int(offset) for partition, offset in given.items()}
+        found = {
+            str(topic_id): {int(partition): int(offset) for partition, offset in offsets.items()}
+            for topic_id, offsets in given.items()
+        }
     except (AttributeError, TypeError, ValueError):
-        found = {-1: 0}
-    if any(number < 0 for pair in found.items() for number in pair):
-        faults.append("'skip_to' is a mapping of partition to offset, such as {0: 1500}")
+        found = {"": {}}
+    numbers = [n for offsets in found.values() for pair in offsets.items() for n in pair]
+    if any(n < 0 for n in numbers) or not all(map(TOPIC_ID.fullmatch, found)):
+        faults.append(
+            "'skip_to' is a mapping of the id of a topic to partition to offset, such as "
+            "{2VfGxbCkSGGvSnhgIBTDsw: {0: 1500}}"
+        )
         return {}
     return found
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from sparkwap.landing.errors import LandingError, any_of
-from sparkwap.landing.formats import FORMATS
 from sparkwap.landing.formats.base import FileSample, Format
 from sparkwap.landing.formats.debezium_format import CODES as DEBEZIUM_CODES
 from sparkwap.landing.samples import ALIKE
@@ -35,7 +35,7 @@ class SourceAnswers:
 
     Attributes:
         key: the key columns; guessed if empty.
-        kind: one of `entry.KINDS`.
+        kind: ``extract`` or ``changes``.
         operation: the column with the operation codes.
         full: the pattern of the names of full loads.
     """
@@ -200,17 +200,22 @@ def _files(
     answers: SourceAnswers,
     entity: str,
 ) -> list[dict[str, str]]:
-    """Return the layouts; full loads are first, because the first match applies."""
-    several = len({sample.format.name for sample in (*full, *changes)}) > 1
-    found = []
+    """Return the layouts; full loads are first, because the first match applies.
+
+    Their patterns end like the names of the samples: uploads often have a name such as
+    ``a.csv.part`` until they are complete.
+    """
+    loads = {"full": full}
     if entry["kind"] == "changes":
-        start = _full_pattern(full, changes, answers, entity)
-        for format_ in _formats(full) or [entry["format"]]:
-            match = start.rstrip("*") + _every(format_) if several else start
-            found.append(_layout(match, "full", format_, entry))
-    load = "changes" if entry["kind"] == "changes" else "full"
-    for format_ in _formats(changes if load == "changes" else full) or [entry["format"]]:
-        found.append(_layout(_every(format_), load, format_, entry))
+        loads["changes"] = changes
+    found: list[dict[str, str]] = []
+    for load, samples in loads.items():
+        whole = load == "full" and entry["kind"] == "changes"
+        start = _full_pattern(full, changes, answers, entity) if whole else "*"
+        for sample in samples or [*full, *changes]:
+            match = start + _ending(sample) if start.endswith("*") else start
+            layout = _layout(match, load, sample.format.name, entry)
+            found += [layout] if layout not in found else []
     return found
 
 
@@ -218,8 +223,10 @@ def _formats(samples: Sequence[FileSample]) -> list[str]:
     return list(dict.fromkeys(sample.format.name for sample in samples))
 
 
-def _every(format_: str) -> str:
-    return f"*{FORMATS[format_].suffixes[0]}*"
+def _ending(sample: FileSample) -> str:
+    suffixes = "|".join(map(re.escape, sample.format.suffixes))
+    known = re.search(rf"(?:{suffixes})(?:\.gz)?$", sample.name, re.IGNORECASE)
+    return known[0] if known else Path(sample.name).suffix or sample.format.suffixes[0]
 
 
 def _layout(match: str, load: str, format_: str, entry: dict[str, Any]) -> dict[str, str]:

@@ -58,19 +58,13 @@ def rows(
         layout: the layout of the files.
         columns: the entity's own columns.
         has_code: whether the rows have operation codes.
-        undated: whether the load date of some file is the day of its latest event.
+        undated: whether the load date of some file is the day of its latest event; of bad rows
+            only if it has no others.
     """
-    happened = row_sql.event_time(entry)
-    day = "_load_date"
-    if undated:
-        latest = f"max(if(_skip is null, cast({happened} as date), null)) over (partition by _path)"
-        # A file without any event time has bad rows only, so any fixed day is acceptable.
-        day = f"coalesce(_load_date, {latest}, date '1970-01-01')"
     rules = (
         [f"{row_sql.typed(entry, c)} as {quote(c)}" for c in entry.columns] if entry.rules else []
     )
-    found = parsed.join(listed, "_path", "left").selectExpr("*", f"{day} as _day", *rules)
-    found = found.drop("_load_date").withColumnRenamed("_day", "_load_date")
+    found = parsed.join(listed, "_path", "left").selectExpr("*", *rules)
     found = found.selectExpr("*", f"{row_sql.operation(layout, has_code)} as _op")
     fault = row_sql.fault(entry, layout, has_code, columns)
     found = found.selectExpr("*", f"{fault} as _fault")
@@ -79,6 +73,16 @@ def rows(
     first = "min(_fault) over (partition by _path, _line)" if whole else "_fault"
     found = found.selectExpr("*", f"if(_skip is null, {first}, _skip) as _error")
     found = found.selectExpr("*", _KIND).where("_part = 0 or _kind = 'row'")
+    happened = row_sql.event_time(entry)
+    if undated:
+        latest = [
+            f"max(if(_kind = '{kind}', cast({happened} as date), null)) over (partition by _path)"
+            for kind in ("row", "bad")
+        ]
+        # A file without any event time has bad rows only, so any fixed day is acceptable.
+        day = f"coalesce(_load_date, {', '.join(latest)}, date '1970-01-01') as _day"
+        found = found.selectExpr("*", day).drop("_load_date")
+        found = found.withColumnRenamed("_day", "_load_date")
     return found.selectExpr(
         *(f"{row_sql.own(c)} as {quote(c)}" for c in columns),
         "if(_kind = 'row', _op, null) as _op",

@@ -16,12 +16,12 @@ from sparkwap.landing import drift, kafka, log, messages
 from sparkwap.landing.contents import Contents
 from sparkwap.landing.entry import REPLAY, UNTIL, Entry, FileLayout
 from sparkwap.landing.entry_parsing import parse_entry
-from sparkwap.landing.errors import LandingError
+from sparkwap.landing.errors import AGAIN, LandingError
 from sparkwap.landing.formats import FORMATS, look_into
 from sparkwap.landing.formats.base import Group
 from sparkwap.landing.formats.json_format import JsonFormat
 from sparkwap.landing.index import LISTING, Index
-from sparkwap.landing.landing_files import LandingFile, layout_of
+from sparkwap.landing.landing_files import LandingFile, layout_of, unchanged
 from sparkwap.landing.log_state import NOTHING, KnownFiles, known_log, open_bad_rows, read_known
 from sparkwap.landing.row_sql import text
 from sparkwap.landing.topic import Known, Range, TopicState, unread_ranges
@@ -69,11 +69,13 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
     reader = Reader(session, entry, known, here)
     if replays:
         return reader.nothing() if table is None else reader.replay(table)
+    published = here.published() if table is None else None
+    before = session.sql(f"select * from {published}") if published is not None else None
     if entry.topic:
         settings = kafka.connection(name, here.meta)
         state = kafka.state(settings, entry.topic)
-        if table is None and (published := here.published()) is not None:
-            require_all_messages(entry, session.sql(f"select * from {published}"), state)
+        if before is not None:
+            require_all_messages(entry, before, state)
         had = read_known(table, entry.topic) if table is not None else Known()
         ranges = unread_ranges(entry, had, state)
         return reader.read_messages(ranges, kafka.spark_options(settings))
@@ -81,7 +83,49 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
     index = Index.of_model(here.target_folder, name, root, entry.path)
     # Not a setting: `dbt retry` would reuse the setting, and miss files that landed since.
     listing_id = os.environ.get(LISTING, "")
-    return reader.read(files_to_read(root, entry, known.files, until, index, listing_id))
+    files = files_to_read(root, entry, known.files, until, index, listing_id)
+    if before is not None:
+        require_all_files(entry, known_log(before, entry, with_files=True), index)
+    rows = reader.read(files)
+    require_unchanged(files, index)
+    return rows
+
+
+def require_unchanged(files: Sequence[LandingFile], index: Index) -> None:
+    """Check that files still have the content of their digests, after a look into them.
+
+    Spark reads them later. The audit `files_add_up` notices rows that are added until then.
+
+    Raises:
+        LandingError: a file has changed, or is gone.
+    """
+    changed = [file for file in files if not unchanged([file], index)]
+    if changed:
+        raise LandingError(
+            f"{changed[0].path} has changed while it was read. Nothing was read from this drop; "
+            f"main is as it was. Wait until its upload is complete, then {AGAIN}"
+        )
+
+
+def require_all_files(entry: Entry, known: KnownFiles, index: Index) -> None:
+    """Check that the landing folder has what a published log has; see `require_all_messages`.
+
+    Args:
+        entry: the landing entry.
+        known: what the log has.
+        index: the index, with all files of the folder.
+
+    Raises:
+        LandingError: the log has files whose content the folder no longer has.
+    """
+    there = {row.sha256 for row in index.rows.values()}
+    gone = sorted(name for name, digest in known.files.items() if digest not in there)
+    if gone:
+        more = f" and {len(gone) - 1:,} more" if gone[1:] else ""
+        raise _refresh_refused(
+            f"the log of '{entry.entity}' has read {gone[0]}{more}, which the landing folder no "
+            "longer has"
+        )
 
 
 def require_all_messages(entry: Entry, published: DataFrame, state: TopicState) -> None:
@@ -92,16 +136,22 @@ def require_all_messages(entry: Entry, published: DataFrame, state: TopicState) 
     """
     known = read_known(published, entry.topic)
     gone = known.others or any(
-        topic_id != state.topic_id or state.offsets.get(partition, (1, 1))[0] > 0
-        for topic_id, partition in known.positions
+        topic_id != state.topic_id or oldest > 0 or end < at
+        for (topic_id, partition), at in known.positions.items()
+        for oldest, end in [state.offsets.get(partition, (1, 1))]
     )
-    if known.positions and gone:
-        raise LandingError(
-            f"A full refresh would lose rows: the log of the topic '{entry.topic}' has messages "
-            "that Kafka no longer has, or rows of files or other topics. Nothing was read; main is "
-            "as it was. Build without --full-refresh, and set `+full_refresh: false` for raw "
-            "models in dbt_project.yml"
+    if gone:
+        raise _refresh_refused(
+            f"the log of the topic '{entry.topic}' has messages that Kafka no longer has, or rows "
+            "of files or other topics"
         )
+
+
+def _refresh_refused(why: str) -> LandingError:
+    return LandingError(
+        f"A full refresh would lose rows: {why}. Nothing was read; main is as it was. Build "
+        "without --full-refresh, and set `+full_refresh: false` for raw models in dbt_project.yml"
+    )
 
 
 def _as_of(session: SparkSession, entry: Entry, here: node.Node) -> DataFrame:
@@ -202,7 +252,7 @@ class Reader:
             rows_of: returns the frame of the rows of some files.
         """
         published = {file: look.columns for file, look in looks.items()}
-        columns, groups = self._map(self._groups(list(looks), published))
+        columns, groups = self._map(self._groups(looks))
         undated = any(file.load_date is None for file in looks)
         listed = self._listed(files, again, published, {f: look.rows for f, look in looks.items()})
         parts = [
@@ -217,23 +267,20 @@ class Reader:
         frame = file_rows if rows is None else rows.unionByName(file_rows)
         return log.stamped(frame, columns, self.entry, self._next_batch(), self.here.run_id)
 
-    def _groups(
-        self, files: Sequence[LandingFile], published: Mapping[LandingFile, tuple[str, ...]]
-    ) -> list[Group]:
-        found: dict[tuple[FileLayout, tuple[str, ...]], list[LandingFile]] = {}
-        for file in files:
-            by_row = FORMATS[file.layout.format].columns_by_row
-            columns = () if by_row else published[file]
-            found.setdefault((file.layout, columns), []).append(file)
+    def _groups(self, looks: Mapping[LandingFile, Contents]) -> list[Group]:
+        found: dict[tuple[FileLayout, tuple[str, ...], tuple[str, ...]], list[LandingFile]] = {}
+        for file, look in looks.items():
+            columns = () if FORMATS[file.layout.format].columns_by_row else look.columns
+            found.setdefault((file.layout, columns, look.types), []).append(file)
         return [
             Group(
                 self.entry,
                 layout,
                 tuple(f.name for f in members),
-                _all_columns([published[f] for f in members]),
+                _all_columns([looks[f].columns for f in members]),
                 tuple(str(f.path) for f in members),
             )
-            for (layout, columns), members in found.items()
+            for (layout, columns, _), members in found.items()
             # A file without columns has no rows: Spark cannot read a Parquet file of 0 bytes.
             if columns or FORMATS[layout.format].columns_by_row
         ]

@@ -20,7 +20,14 @@ _LONG_DIGITS = 19
 TOMBSTONE = "null"
 """The text of a message without a value."""
 _CAST = re.compile(r"(?i)cast\((`[^`]+`|[a-z_]\w*) as (\w+(?:\(\d+(?:, ?\d+)?\))?)\)")
-_MILLIS = "timestamp_millis(try_cast({0} as bigint))"
+# Python has no times outside of the years 1 to 9999, so readers without Spark could not read them.
+_YEARS = "between 1 and 9999"
+_MILLIS = (
+    "timestamp_millis(if(try_cast({0} as bigint) between -62135596800000 and 253402300799999, "
+    "try_cast({0} as bigint), null))"
+)
+# Spark also casts a number, as a year, and a time without a day, as of today.
+_DAY = sqltext.literal(r"^\s*\d{4}-\d\d?-\d\d?")
 
 
 quote = sqltext.quote
@@ -60,9 +67,14 @@ def rounds(value: str, kind: str) -> str | None:
 
 
 def exact(value: str, kind: str) -> str:
-    """Return SQL for a text as a type; NULL if the text is invalid or would be rounded."""
+    """Return SQL for a text as a type; NULL if the text is invalid or would be rounded.
+
+    A date or time has to be written with its year, month and day.
+    """
     lossy = rounds(value, kind)
     cast = f"try_cast({value} as {kind})"
+    if kind in ("date", "timestamp", "timestamp_ntz"):
+        return f"if({value} rlike {_DAY} and year({cast}) {_YEARS}, {cast}, null)"
     return f"if({lossy}, null, {cast})" if lossy else cast
 
 
@@ -103,9 +115,9 @@ def sequence(entry: Entry) -> str:
 def sortable_text(value: str, kind: str) -> str:
     """Return SQL for a text of type ``kind`` as sortable text; NULL if the text is invalid."""
     if kind == "timestamp":
-        return f"date_format(try_cast({value} as timestamp), {text(_MICROSECONDS)})"
+        return f"date_format({exact(value, kind)}, {text(_MICROSECONDS)})"
     if kind == "date":
-        return f"date_format(try_cast({value} as date), 'yyyy-MM-dd')"
+        return f"date_format({exact(value, kind)}, 'yyyy-MM-dd')"
     if kind == "string":
         return value
     digits = decimal_digits(kind)
@@ -137,7 +149,7 @@ def event_time(entry: Entry) -> str:
         return "cast(null as timestamp)"
     if entry.event_time[1] == "bigint":
         return _MILLIS.format("_time")
-    return "try_cast(_time as timestamp)"
+    return exact("_time", "timestamp")
 
 
 # ---------------------------------------------------------------- operation and faults
@@ -184,9 +196,11 @@ def fault(entry: Entry, layout: FileLayout, has_code: bool, columns: Sequence[st
     ]
     cases += [case for i, pair in enumerate(entry.sequence) for case in _sequence_faults(i, *pair)]
     if entry.event_time is not None:
+        name, kind = entry.event_time
+        what = "a time in milliseconds" if kind == "bigint" else "a time"
         cases.append(
             f"when _time is not null and {event_time(entry)} is null then "
-            f"concat({text(f'{entry.event_time[0]} is not a time: ')}, _time)"
+            f"concat({text(f'{name} is not {what}: ')}, _time)"
         )
     cases += [
         f"when {own(c)} is not null and {typed(entry, c)} is null "
@@ -194,8 +208,10 @@ def fault(entry: Entry, layout: FileLayout, has_code: bool, columns: Sequence[st
         for c, kind in entry.columns.items()
         if kind != "string" and c in columns
     ]
+    # A delete or truncate says nothing about values, whatever its row has.
     cases += [
-        f"when not ({condition}) then {text(f'rule {name}: {condition}')}"
+        f"when _op not in ('delete', 'truncate') and not ({condition}) "
+        f"then {text(f'rule {name}: {condition}')}"
         for name, condition in entry.rules.items()
     ]
     return f"case {' '.join(cases)} end"

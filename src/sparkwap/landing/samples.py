@@ -110,5 +110,5 @@ def _read(path: Path) -> FileSample:
 
 
 def _formats_of(path: Path) -> list[Format]:
-    suffixes = {s.lower() for s in path.suffixes}
-    return [one for one in FORMATS.values() if suffixes.intersection(one.suffixes)]
+    name = path.name.lower().removesuffix(".gz")
+    return [one for one in FORMATS.values() if name.endswith(one.suffixes)]

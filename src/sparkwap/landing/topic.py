@@ -14,7 +14,8 @@ from sparkwap.core.text import counted
 from sparkwap.landing.entry import Entry
 from sparkwap.landing.errors import LandingError
 
-RANGE = re.compile(r"([\w.-]+)/([\w-]{22})/(\d{5,})/(\d{19})-(\d{19})", re.ASCII)
+TOPIC_ID = re.compile(r"[\w-]{22}", re.ASCII)
+RANGE = re.compile(rf"([\w.-]+)/({TOPIC_ID.pattern})/(\d{{5,}})/(\d{{19}})-(\d{{19}})", re.ASCII)
 """The name of a range: topic, id of the topic, partition, first offset, next offset. The digits are
 padded, so that names sort like offsets."""
 
@@ -108,14 +109,15 @@ def unread_ranges(entry: Entry, known: Known, state: TopicState) -> list[Range]:
     read = {partition: at for (topic_id, partition), at in known.positions.items()
             if topic_id == state.topic_id}  # fmt: skip
     _require_order(entry, known, sorted(state.offsets.keys() - read.keys()) if read else [])
+    skips = entry.skip_to.get(state.topic_id, {})
+    _require_skips_inside(entry, skips, read, state)
     gone = [f"partition {partition} is gone" for partition in sorted(read.keys() - state.offsets)]
-    deleted, found = [], []
+    deleted, oldest_of, found = [], {}, []
     for partition, (oldest, end) in sorted(state.offsets.items()):
         # The first run begins with what is there; what was added later begins with 0.
-        at = read.get(partition, 0 if known.positions else oldest)
-        if partition in read or at < oldest:
-            at = max(at, entry.skip_to.get(partition, 0))
+        at = max(read.get(partition, 0 if known.positions else oldest), skips.get(partition, 0))
         if at < oldest:
+            oldest_of[partition] = oldest
             lost = counted(oldest - at, "message")
             deleted.append(
                 f"partition {partition}: {lost} from offset {at} on, deleted before "
@@ -128,7 +130,7 @@ def unread_ranges(entry: Entry, known: Known, state: TopicState) -> list[Range]:
                 f"partition ends at offset {end}"
             )
         elif at < end or partition not in read:
-            found.append(Range(entry.topic, state.topic_id, partition, at, max(at, end)))
+            found.append(Range(entry.topic, state.topic_id, partition, at, end))
     if gone:
         raise LandingError(
             f"The topic '{entry.topic}' has lost what was read from it: {'; '.join(gone)}. So it "
@@ -137,18 +139,33 @@ def unread_ranges(entry: Entry, known: Known, state: TopicState) -> list[Range]:
             "message of the next run"
         )
     if deleted:
-        offsets = ", ".join(
-            f"{partition}: {oldest}"
-            for partition, (oldest, _) in sorted(state.offsets.items())
-            if read.get(partition, 0) < oldest
-        )
+        offsets = ", ".join(f"{p}: {at}" for p, at in sorted({**skips, **oldest_of}.items()))
         raise LandingError(
             f"Messages of the topic '{entry.topic}' are missing: {'; '.join(deleted)}. Nothing was "
             "read; main is as it was. If they can be sent again, do that first. To go on without "
-            f"them, set in the landing entry the offsets to read from: `skip_to: {{{offsets}}}`; "
-            "then: dbt retry"
+            "them, set in the landing entry the offsets to read from: "
+            f"`skip_to: {{{state.topic_id}: {{{offsets}}}}}`; then: dbt retry"
         )
     return found
+
+
+def _require_skips_inside(
+    entry: Entry, skips: Mapping[int, int], read: Mapping[int, int], state: TopicState
+) -> None:
+    """Check that no skip leads past messages that are not there yet."""
+    ends = {partition: end for partition, (_, end) in state.offsets.items()}
+    beyond = [
+        f"partition {partition} to offset {offset}"
+        + (f", and it ends at {ends[partition]}" if partition in ends else ", which is not there")
+        for partition, offset in sorted(skips.items())
+        if offset > max(ends.get(partition, -1), read.get(partition, -1))
+    ]
+    if beyond:
+        raise LandingError(
+            f"`skip_to` skips messages of the topic '{entry.topic}' that do not exist yet: "
+            f"{'; '.join(beyond)}. Nothing was read; main is as it was. Correct it in the landing "
+            "entry, then: dbt retry"
+        )
 
 
 def _require_same_topic(entry: Entry, known: Known, state: TopicState) -> None:

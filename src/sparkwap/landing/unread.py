@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
@@ -12,7 +13,13 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.landing.entry import Entry
 from sparkwap.landing.errors import LandingError
 from sparkwap.landing.index import Index
-from sparkwap.landing.landing_files import LandingFile, list_files, listed_files, unchanged
+from sparkwap.landing.landing_files import (
+    DROP_PREFIX,
+    LandingFile,
+    list_files,
+    listed_files,
+    unchanged,
+)
 
 
 def files_to_read(
@@ -81,7 +88,7 @@ def copies(
 
     A file with equal bytes is a copy if the rows have their own order (sequence columns, files of
     changes), or if both files are in one drop. Otherwise it is new data: an extract that equals
-    the last one means that nothing has changed.
+    an earlier one is the state of its own day.
 
     Args:
         new: unread files, in the order in which they are read.
@@ -90,23 +97,27 @@ def copies(
     """
     seen: dict[tuple[str, object], str] = {}
     for name, digest in known.items():
-        seen.setdefault((digest, _drop_of(name)), name)
+        seen.setdefault((digest, _drop_of(name, entry)), name)
         seen.setdefault((digest, None), name)
     found: dict[LandingFile, str] = {}
     for file in new:
         anywhere = file.layout.load != "full" and bool(entry.sequence)
-        place = None if anywhere else _drop_of(file.name)
+        place = None if anywhere else _drop_of(file.name, entry)
         first = seen.get((file.sha256, place))
         if first is not None and file.bytes:
             found[file] = first
             continue
-        seen.setdefault((file.sha256, _drop_of(file.name)), file.name)
+        seen.setdefault((file.sha256, _drop_of(file.name, entry)), file.name)
         seen.setdefault((file.sha256, None), file.name)
     return found
 
 
-def _drop_of(name: str) -> str:
-    return name.rpartition("/")[0]
+def _drop_of(name: str, entry: Entry) -> tuple[str, str]:
+    """Return the folder of a file, and the date in its name if that is its load date."""
+    folder, _, base = name.rpartition("/")
+    loose = not folder.rpartition("/")[2].startswith(DROP_PREFIX)
+    match = re.search(entry.load_date, base) if entry.load_date and loose else None
+    return folder, match[1] if match else ""
 
 
 def choose(new: Sequence[LandingFile], kind: str, until: date | None) -> list[LandingFile]:

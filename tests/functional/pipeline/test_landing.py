@@ -18,7 +18,7 @@ from sparkwap.core.dbt_cli import LakePlace
 from sparkwap.landing import parse_entry, raw_models
 from sparkwap.landing.formats import json_sql
 from sparkwap.landing.raw_models import RawModel
-from sparkwap.landing.row_sql import text
+from sparkwap.landing.row_sql import exact, sortable_text, text
 
 if TYPE_CHECKING:
     from helpers.lake import Reader, SparkReader
@@ -38,6 +38,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
         "format": "debezium",
         "key": ["id"],
         "columns": {"id": "bigint", "name": "string", "bio": "string"},
+        "rules": {"told": "id <> 3 or bio is not null"},  # a delete of 3 has no bio
         "threshold": 0.9,
     },
     "orders": {
@@ -116,6 +117,8 @@ CUSTOMERS = [
     message("u", person(1, "Ida"), person(4, "Ida", id="four"), 160),
     '{"payload": {"op": "c", "after": {"id": 5}}}',
     '{"payload": {"op": "c", "after": {"id"',
+    message("c", None, person(6, "Eve"), 170).replace("1706745600170", "1706745600000170"),
+    message("c", None, person(None, "Eve"), 180).replace("1706745600180", "1893456000000"),
 ]  # fmt: skip
 
 LOAD = "changed_at,id,amount,note\n2024-01-01 00:00:00,1,10,first\n2024-01-01 00:00:00,2,20,\n"
@@ -213,6 +216,8 @@ class TestDebezium:
             (15, "id is not a bigint: four"),
             (16, "source.lsn is missing"),
             (17, "not a JSON object"),
+            (18, "source.ts_ms is not a time in milliseconds: 1706745600000170"),
+            (19, "key id is missing"),
         ]
         assert [row["raw_text"] for row in rows] == CUSTOMERS[10:]
         (run,) = {row["run_id"] for row in rows}
@@ -268,6 +273,24 @@ class TestFormats:
         listed = ", ".join(f"({text(one)})" for one in [*numbers, *broken])
         rows = dict(spark.rows(f"select v, {found} from values {listed} as t(v)"))
         assert rows == {**{one: one for one in numbers}, **dict.fromkeys(broken)}
+
+    def test_a_date_is_written_with_its_day(self, spark: SparkReader) -> None:
+        times = {
+            "2024-01-31": "2024-01-31T00:00:00.000000",
+            " 2024-1-5": "2024-01-05T00:00:00.000000",
+            "0001-01-01": "0001-01-01T00:00:00.000000",
+            "9999-12-31T23:30:00Z": "9999-12-31T23:30:00.000000",
+            "9999-12-31T23:30:00-05:00": None,
+            **dict.fromkeys(["19723", "2024", "2024-01", "202401", "20240131", "0000-01-01"]),
+            **dict.fromkeys(["12024-01-01", "-2024-01-01", "12:30", "1700000000000"]),
+        }
+        listed = ", ".join(f"({text(one)})" for one in times)
+        day, at = exact("v", "date"), sortable_text("v", "timestamp")
+        rows = spark.rows(f"select v, {at}, {day} is null from values {listed} as t(v)")
+        assert {row[0]: row[1] for row in rows} == times
+        assert {row[0] for row in rows if row[2]} == {
+            v for v, time in times.items() if not time
+        } - {"9999-12-31T23:30:00-05:00"}
 
     def test_parquet_is_text_too(self, shop: LandingProject) -> None:
         rows = shop.rows("raw_readings", "row")

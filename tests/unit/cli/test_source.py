@@ -17,6 +17,7 @@ from sparkwap.cli import main
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing import LandingError, parse_entry
 from sparkwap.landing.guessing import SourceAnswers, guess
+from sparkwap.landing.landing_files import layout_of
 from sparkwap.landing.samples import read_samples
 from sparkwap.landing.text_types import text_kind
 
@@ -67,7 +68,7 @@ def test_a_csv_extract(tmp_path: Path) -> None:
         "format": "csv",
         "key": ["id"],
         "columns": {"name": "string", "id": "string", "price": "double"},
-        "files": [{"match": "*.csv*", "load": "full"}],
+        "files": [{"match": "*.csv.gz", "load": "full"}],
         "delimiter": ";",
     }
 
@@ -145,8 +146,18 @@ def test_a_full_load_is_read_with_the_changes_beside_it(tmp_path: Path) -> None:
     assert (found["kind"], found["operation"], found["key"]) == ("changes", "Op", ["id"])
     assert found["sequence"] == {"at": "timestamp", "change_seq": "decimal(38,0)"}
     assert found["files"] == [
-        {"match": "LOAD*", "load": "full"}, {"match": "*.csv*", "load": "changes"},
+        {"match": "LOAD*.csv", "load": "full"}, {"match": "*.csv.gz", "load": "changes"},
     ]  # fmt: skip
+
+
+def test_uploads_that_are_not_complete_match_no_layout(tmp_path: Path) -> None:
+    (folder := tmp_path / "things/load_date=2024-01-01").mkdir(parents=True)
+    for name in ("a.csv", "b.CSV", "c.csv.part", "d.csv.tmp", "e.csv.md5", "f.csv.bak"):
+        sample(folder, name, "id,name\n1,a\n2,b\n")
+    found = entry(folder)
+    assert [layout["match"] for layout in found["files"]] == ["*.csv", "*.CSV"]
+    for name in ("c.csv.part", "d.csv.tmp", "e.csv.md5", "f.csv.bak"):
+        assert layout_of(name, parse_entry(found)) is None
 
 
 def test_the_drops_of_one_table_are_read_together(tmp_path: Path) -> None:
@@ -187,16 +198,16 @@ def test_an_option_resolves_the_ambiguity(tmp_path: Path) -> None:
     load = sample(tmp_path, "LOAD00000001.csv", LOAD)
     assert entry(load, kind="extract", key=("id",))["kind"] == "extract"
     found = entry(load, kind="changes", key=("id",))
-    assert (found["operation"], found["files"][0]["match"]) == ("Op", "LOAD*")
+    assert (found["operation"], found["files"][0]["match"]) == ("Op", "LOAD*.csv")
     full = sample(tmp_path, "x_1.csv", LOAD)
     changes = sample(tmp_path, "x_2.csv", CHANGES)
-    assert entry(full, changes, full="x_1*")["files"][0] == {"match": "x_1*", "load": "full"}
+    assert entry(full, changes, full="x_1*")["files"][0]["match"] == "x_1*.csv"
 
 
 def test_full_loads_are_found_by_their_name_prefix(tmp_path: Path) -> None:
     sample(tmp_path, "things_full_2024.csv", LOAD)
     sample(tmp_path, "things_cdc_2024.csv", CHANGES)
-    assert entry(tmp_path)["files"][0]["match"] == "things_full_*"
+    assert entry(tmp_path)["files"][0]["match"] == "things_full_*.csv"
 
 
 def test_a_parquet_load_and_csv_changes_are_one_entry(tmp_path: Path) -> None:
@@ -206,8 +217,8 @@ def test_a_parquet_load_and_csv_changes_are_one_entry(tmp_path: Path) -> None:
     found = entry(tmp_path)
     assert found["columns"] == {"id": "bigint", "name": "string"}
     assert found["files"] == [
-        {"match": "LOAD*.parquet*", "load": "full", "format": "parquet"},
-        {"match": "*.csv*", "load": "changes"},
+        {"match": "LOAD*.parquet", "load": "full", "format": "parquet"},
+        {"match": "*.csv", "load": "changes"},
     ]
     assert [la.format for la in parse_entry(found).layouts] == ["parquet", "csv"]
 

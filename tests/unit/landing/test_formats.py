@@ -52,7 +52,7 @@ ENTRY: dict[str, Any] = {
     "format": "pairs",
     "key": ["id"],
     "columns": {"id": "bigint", "name": "string"},
-    "files": [{"match": "*.pairs*", "load": "full"}],
+    "files": [{"match": "*.pairs", "load": "full"}],
 }
 
 

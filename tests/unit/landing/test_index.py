@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkwap import landing
-from sparkwap.landing import LandingError, LandingFile, landing_files
+from sparkwap.landing import LandingError, LandingFile, landing_files, reading
 from sparkwap.landing import index as indexing
 from sparkwap.landing.index import Hashed, Index, Stamp
+from sparkwap.landing.log_state import NOTHING
 from sparkwap.landing.unread import files_to_read
 
 ENTRY = landing.parse_entry(
@@ -484,3 +486,43 @@ def test_the_index_agrees_on_a_real_disk(
                     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     finally:
         indexing.MARGIN_NS = usual
+
+
+# ---------------------------------------------------------------- an upload that goes on
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_file_that_changes_while_it_is_read_is_an_error(
+    root: Path, old: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if old:
+        monkeypatch.setattr(indexing, "MARGIN_NS", -(10**15))
+    path, other = deliver(root, "a.csv"), deliver(root, "b.csv", b"id\n3\n")
+    index = index_of(root)
+    files = files_to_read(root, ENTRY, {}, None, index, "")
+    other.touch()
+    reading.require_unchanged(files, index)
+    path.write_bytes(b"id\n1\n2\n")
+    with pytest.raises(
+        LandingError, match=r"a\.csv has changed while it was read.*Wait until its upload"
+    ):
+        reading.require_unchanged(files, index)
+
+
+# ---------------------------------------------------------------- a full refresh
+
+
+def test_a_full_refresh_needs_all_files_that_the_log_has_read(root: Path) -> None:
+    paths = [deliver(root, f"{name}.csv", name.encode()) for name in "abc"]
+    index = index_of(root)
+    files = files_to_read(root, ENTRY, {}, None, index, "")
+    known = replace(NOTHING, files={file.name: file.sha256 for file in files})
+    reading.require_all_files(ENTRY, known, index)
+    paths[0].rename(paths[0].with_name("renamed.csv"))
+    files_to_read(root, ENTRY, {}, None, index, "")
+    reading.require_all_files(ENTRY, known, index)
+    for path in paths[1:]:
+        path.unlink()
+    files_to_read(root, ENTRY, {}, None, index, "")
+    with pytest.raises(LandingError, match=r"has read .*/b\.csv and 1 more, which .*no longer"):
+        reading.require_all_files(ENTRY, known, index)

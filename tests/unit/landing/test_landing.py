@@ -15,6 +15,8 @@ from sparkwap.landing import LandingError, LandingFile, drift, row_sql
 from sparkwap.landing.contents import Contents
 from sparkwap.landing.errors import any_of
 from sparkwap.landing.formats import FORMATS, json_sql
+from sparkwap.landing.log_state import NOTHING
+from sparkwap.landing.reading import Reader
 
 ENTRY: dict[str, Any] = {
     "entity": "policies",
@@ -58,7 +60,12 @@ def test_an_entry_reports_all_its_faults_at_once() -> None:
                 "format": "xml",
                 "sort": "x",
                 "key": ["id"],
-                "columns": {"_op": "text", "price": "money", "size": "decimal(40, 2)"},
+                "columns": {
+                    "_op": "text",
+                    "Row_Hash": "text",
+                    "price": "money",
+                    "size": "decimal(40, 2)",
+                },
                 "sequence": {"weight": "double"},
                 "renames": {"ID": "nowhere"},
                 "threshold": 1.5,
@@ -74,6 +81,7 @@ def test_an_entry_reports_all_its_faults_at_once() -> None:
         f"format 'xml' is not one of {any_of(FORMATS)}",
         "key column 'id' is not among the columns",
         "column '_op' begins with '_'",
+        "column 'Row_Hash' has the name of a column of the state",
         "column 'price' has the type 'money', which is not one of",
         "column 'size' has the type 'decimal(40, 2)'",
         "sequence column 'weight' has the type 'double'",
@@ -292,6 +300,24 @@ def test_an_equal_extract_of_another_month_is_new_data(tmp_path: Path) -> None:
                           entry) == {}  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("kind", "load"), [("extract", "full"), ("changes", "full"), ("changes", "inserts")]
+)
+def test_an_extract_that_returns_to_an_earlier_state_is_read(
+    tmp_path: Path, kind: str, load: str
+) -> None:
+    dated = {"load_date": r"_(\d{8})", "files": [{"match": "*.csv", "load": load}]}
+    entry = landing.parse_entry({**ENTRY, "kind": kind, **dated})
+    for name in ("p_20240101", "p_20240102", "p_20240103", "p_20240103 (1)"):
+        write(tmp_path, f"policies/{name}.csv", "b" if "0102" in name else "a")
+    files = landing.list_files(tmp_path, entry)
+    known = {f.name: f.sha256 for f in files[:2]}
+    twice = landing.copies(files[2:], known, entry)
+    assert {f.path.name: first for f, first in twice.items()} == {
+        "p_20240103.csv": "policies/p_20240103 (1).csv"
+    }
+
+
 # ---------------------------------------------------------------- a look into a file
 
 
@@ -317,6 +343,14 @@ def test_without_a_header_the_operation_comes_first(tmp_path: Path) -> None:
     assert look(tmp_path) == Contents(("operation", "policy_id", "state"), 3)
 
 
+def test_the_header_is_the_first_line(tmp_path: Path) -> None:
+    path = deliver(tmp_path, "2024-01-01", "a_full.csv", "\nstate,policy_id\nNY,1\n")
+    with pytest.raises(LandingError, match="its first line is blank, and has to be the header"):
+        look(tmp_path)
+    path.write_text("\n")
+    assert look(tmp_path).rows == 0
+
+
 def test_a_file_of_no_bytes_is_readable(tmp_path: Path) -> None:
     deliver(tmp_path, "2024-01-01", "a_full.csv", b"")
     assert look(tmp_path) == Contents(("policy_id", "state"), 0)
@@ -336,7 +370,23 @@ def test_a_json_document_is_a_row_or_a_list_of_them(tmp_path: Path, text: str, r
 def test_parquet_columns_come_from_the_file(tmp_path: Path) -> None:
     path = deliver(tmp_path, "2024-01-01", "a_full.csv", "")
     pq.write_table(pa.table({"state": ["NY"], "policy_id": [1]}), path)
-    assert look(tmp_path, format="parquet") == Contents(("state", "policy_id"), 1)
+    found = look(tmp_path, format="parquet")
+    assert found == Contents(("state", "policy_id"), 1, ("string", "int64"))
+
+
+def test_parquet_files_of_different_types_are_read_apart(tmp_path: Path) -> None:
+    for name, values in {"a": [1], "b": [1.5], "c": [2]}.items():
+        path = deliver(tmp_path, "2024-01-01", f"{name}_full.csv", "")
+        pq.write_table(pa.table({"policy_id": values}), path)
+    entry = landing.parse_entry({**ENTRY, "format": "parquet", "files": ENTRY["files"][:1]})
+    files = landing.list_files(tmp_path, entry)
+    looks = {file: landing.look_into(file.path, file.layout, entry) for file in files}
+    nothing: Any = None
+    groups = Reader(nothing, entry, NOTHING, nothing)._groups(looks)
+    assert [[Path(name).name[:1] for name in group.names] for group in groups] == [
+        ["a", "c"],
+        ["b"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -406,6 +456,7 @@ def test_a_renamed_column_is_mapped() -> None:
         ("state", "no key column 'policy_id'"),
         ("policy_id state state", "column 'state' occurs twice"),
         ("policy_id state State", "columns 'State', 'state' differ in case only"),
+        ("policy_id state row_hash", "columns 'row_hash' have no usable names"),
     ],
 )
 def test_ambiguous_columns_are_refused(published: str, fault: str) -> None:
@@ -439,12 +490,36 @@ def test_a_sequence_is_sortable_text() -> None:
     assert row_sql.sequence(undated).startswith("concat(cast(_load_date as string)")
 
 
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+def test_a_date_or_time_has_a_day_and_a_year_that_python_has(kind: str) -> None:
+    found = row_sql.exact("x", kind)
+    assert "x rlike '^\\\\s*\\\\d{4}-\\\\d\\\\d?-" in found
+    assert f"year(try_cast(x as {kind})) between 1 and 9999" in found
+    assert kind == "timestamp_ntz" or found in row_sql.sortable_text("x", kind)
+    assert row_sql.exact("x", "double") == "try_cast(x as double)"
+
+
+@pytest.mark.parametrize(
+    ("event_time", "told"), [("at_ms", "between -62135596800000 and"), ("at", "between 1 and 9999")]
+)
+def test_an_event_time_is_of_a_year_that_python_has(event_time: str, told: str) -> None:
+    columns = {"policy_id": "bigint", "at": "timestamp", "at_ms": "bigint"}
+    entry = landing.parse_entry({**ENTRY, "columns": columns, "event_time": event_time})
+    assert told in row_sql.event_time(entry)
+
+
 def test_the_reason_names_a_wider_type_that_fits() -> None:
     raw = {**ENTRY, "columns": {"policy_id": "int", "state": "string"}}
     entry = landing.parse_entry({**raw, "on_wider_types": "quarantine"})
     assert "(fits bigint)" in row_sql.fault(entry, entry.layouts[0], False, ["policy_id"])
     entry = landing.parse_entry(raw)
     assert row_sql.typed(entry, "policy_id") == "try_cast(_own.`policy_id` as bigint)"
+
+
+def test_a_rule_is_not_for_deletes() -> None:
+    entry = landing.parse_entry({**ENTRY, "rules": {"named": "state <> ''"}})
+    found = row_sql.fault(entry, entry.layouts[1], True, list(entry.columns))
+    assert "when _op not in ('delete', 'truncate') and not (state <> '') then" in found
 
 
 # ---------------------------------------------------------------- numbers in JSON

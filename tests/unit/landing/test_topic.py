@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from sparkwap.core import errors as core_errors
 from sparkwap.core.errors import ConfigError
-from sparkwap.landing import Entry, LandingError, drift, kafka, parse_entry
+from sparkwap.landing import Entry, LandingError, drift, kafka, parse_entry, reading
 from sparkwap.landing.topic import Known, Range, TopicState, known_of, read_name, unread_ranges
 
 ID, OTHER = "a" * 22, "Zz-_" * 5 + "Zz"
@@ -87,7 +88,9 @@ def test_a_new_partition_is_read_whole() -> None:
 
 
 def test_messages_of_a_new_partition_that_were_deleted_are_missing() -> None:
-    with pytest.raises(LandingError, match=r"partition 1: 4 messages .*skip_to: \{1: 4\}"):
+    with pytest.raises(
+        LandingError, match=rf"partition 1: 4 messages .*skip_to: \{{{ID}: \{{1: 4\}}\}}"
+    ):
         read({0: 5}, {0: (0, 5), 1: (4, 6)})
 
 
@@ -112,13 +115,44 @@ def test_missing_messages_are_an_error(
 
 
 def test_the_error_names_the_setting_that_goes_on() -> None:
-    with pytest.raises(LandingError, match=r"skip_to: \{0: 7\}"):
+    with pytest.raises(LandingError, match=rf"skip_to: \{{{ID}: \{{0: 7\}}\}}"):
         read({0: 5}, {0: (7, 9)})
-    assert read({0: 5}, {0: (7, 9)}, skip_to={0: 7}) == [(0, 7, 9)]
-    assert read({0: 8}, {0: (7, 9)}, skip_to={0: 7}) == [(0, 8, 9)], "a skip happens once"
-    assert read({0: 5}, {0: (0, 9)}, skip_to={0: 8}) == [(0, 8, 9)], "past a message"
-    assert read({0: 5}, {0: (0, 9)}, skip_to={0: 20}) == []
-    assert read({}, {0: (3, 9)}, skip_to={0: 20}) == [(0, 3, 9)], "nothing to skip yet"
+    assert skipping({0: 5}, {0: (7, 9)}, {0: 7}) == [(0, 7, 9)]
+    assert skipping({0: 8}, {0: (7, 9)}, {0: 7}) == [(0, 8, 9)], "a skip happens once"
+    assert skipping({0: 5}, {0: (0, 9)}, {0: 8}) == [(0, 8, 9)], "past a message"
+    assert skipping({0: 5}, {0: (0, 9)}, {0: 9}) == [], "past all messages"
+    with pytest.raises(LandingError, match=r"skip_to: .*\{0: 100, 1: 4\}"):
+        skipping({0: 5, 1: 0}, {0: (80, 200), 1: (4, 9)}, {0: 100})
+
+
+def skipping(
+    known: dict[int, int], state: dict[int, tuple[int, int]], skip_to: dict[int, int]
+) -> list[Any]:
+    return read(known, state, skip_to={ID: skip_to})
+
+
+def test_a_skip_counts_in_the_first_run_and_in_a_new_partition() -> None:
+    assert skipping({}, {0: (3, 9)}, {0: 5}) == [(0, 5, 9)]
+    assert skipping({0: 5}, {0: (0, 5), 1: (0, 9)}, {1: 5}) == [(1, 5, 9)]
+
+
+@pytest.mark.parametrize("known", [{}, {0: 5}])
+def test_a_skip_past_the_end_is_an_error(known: dict[int, int]) -> None:
+    with pytest.raises(LandingError, match=r"partition 0 to offset 10, and it ends at 9.*Correct"):
+        skipping(known, {0: (0, 9)}, {0: 10})
+    with pytest.raises(LandingError, match="partition 1 to offset 0, which is not there"):
+        skipping(known, {0: (0, 9)}, {1: 0})
+    assert skipping({0: 15}, {0: (0, 20)}, {0: 12}) == [(0, 15, 20)]
+
+
+def test_a_skip_is_of_one_topic() -> None:
+    order = {"kafka.timestamp": "bigint", "kafka.offset": "bigint"}
+    again = entry(topic_id=ID, sequence=order, skip_to={OTHER: {0: 1500}})
+    known = {(OTHER, 0): 1600}
+    for end in (5, 1400, 1510):
+        (found,) = unread_ranges(again, Known(known), TopicState(ID, {0: (0, end)}))
+        assert (found.first, found.next) == (known.get((ID, 0), 0), end)
+        known[ID, 0] = end
 
 
 def test_another_topic_of_the_same_name_is_an_error_until_it_is_named() -> None:
@@ -129,8 +163,7 @@ def test_another_topic_of_the_same_name_is_an_error_until_it_is_named() -> None:
     order = {"kafka.timestamp": "bigint", "kafka.offset": "bigint"}
     with pytest.raises(LandingError, match=f"topic_id: {ID}"):
         unread_ranges(entry(sequence=order), known, state)
-    named = entry(topic_id=ID, sequence=order, skip_to={0: 4})
-    # The skip is of the former topic.
+    named = entry(topic_id=ID, sequence=order)
     assert [r.first for r in unread_ranges(named, known, state)] == [0]
     with pytest.raises(LandingError, match="2 messages from offset 0 on, deleted"):
         unread_ranges(entry(topic_id=ID, sequence=order), known, TopicState(ID, {0: (2, 9)}))
@@ -149,8 +182,10 @@ def test_another_topic_of_the_same_name_is_an_error_until_it_is_named() -> None:
         ({"load": "full"}, "load 'full' of a stream of json is not"),
         ({"load": "changes"}, "need 'operation' and 'codes'"),
         ({"format": "debezium", "load": "inserts"}, "load 'inserts' of a stream of debezium"),
-        ({"skip_to": {"a": 1}}, "'skip_to' is a mapping of partition to offset"),
-        ({"skip_to": {0: -1}}, "'skip_to' is a mapping of partition to offset"),
+        ({"skip_to": {ID: {"a": 1}}}, "'skip_to' is a mapping of the id of a topic"),
+        ({"skip_to": {ID: {0: -1}}}, "'skip_to' is a mapping of the id of a topic"),
+        ({"skip_to": {0: 1500}}, "'skip_to' is a mapping of the id of a topic"),
+        ({"skip_to": {"orders": {0: 1500}}}, "'skip_to' is a mapping of the id of a topic"),
         ({"topic_id": ID}, "counts its offsets anew"),
         ({"sequence": {"kafka.offset": "string"}}, "sequence column 'kafka.offset' is a bigint"),
         ({"kind": "changes"}, "'topic' is only for kind 'stream'"),
@@ -177,6 +212,29 @@ def test_offsets_that_order_nothing_any_more_are_an_error(
         unread_ranges(entry(load="upserts"), known, state)
     by_source = entry(load="upserts", sequence={"changed_at": "timestamp"})
     assert unread_ranges(by_source, known, state)
+
+
+@pytest.mark.parametrize(
+    ("names", "offsets", "lost"),
+    [
+        ([], (0, 10), False),
+        ([Range("shop.orders", ID, 0, 0, 10).name], (0, 10), False),
+        ([Range("shop.orders", ID, 0, 0, 9).name], (1, 10), True),
+        ([Range("shop.orders", ID, 0, 0, 500).name], (0, 100), True),
+        ([Range("shop.orders", ID, 1, 0, 5).name], (0, 10), True),
+        ([Range("shop.orders", OTHER, 0, 0, 5).name], (0, 10), True),
+        ([Range("orders", OTHER, 0, 0, 5).name], (0, 10), True),
+        (["orders/load_date=2024-01-01/a.csv"], (0, 10), True),
+    ],
+)
+def test_a_full_refresh_keeps_what_the_log_has(
+    names: list[str], offsets: tuple[int, int], lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: Any = None
+    monkeypatch.setattr(reading, "read_known", lambda _, topic: known_of(names, topic))
+    refused = pytest.raises(LandingError, match="would lose rows") if lost else nullcontext()
+    with refused:
+        reading.require_all_messages(entry(), log, TopicState(ID, {0: offsets}))
 
 
 def test_columns_that_a_table_cannot_have_are_refused_by_row() -> None:

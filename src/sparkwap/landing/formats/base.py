@@ -81,7 +81,7 @@ class Format(ABC):
 
     Attributes:
         name: the name in a landing entry.
-        suffixes: the suffixes of file names. The first is in the patterns of guessed entries.
+        suffixes: the suffixes of file names.
         columns_by_row: whether each row has its own columns. Such a format has `row_columns`.
         declares_strings: whether a text that looks like a number is a string.
         codes: code to operation, if the rows contain their operations in a way of their own.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from sparkwap.landing.contents import Contents, Text, count_lines
+from sparkwap.landing.contents import Contents, Text, count_lines, unreadable
 from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.formats.base import SAMPLE_ROWS, FileSample, Group, TextFormat
 from sparkwap.landing.formats.frame import NULL, flat, numbered
@@ -34,12 +34,15 @@ class CsvFormat(TextFormat):
         csv.field_size_limit(max(csv.field_size_limit(), entry.max_row_bytes))
         lines = text.lines()
         columns: tuple[str, ...] = ()
+        first = next(lines, b"").decode() if layout.header else ""
         if layout.header:
-            first = next(lines, b"").decode()
             columns = tuple(next(csv.reader([first], delimiter=entry.delimiter), []))
+        blank = first and not columns
         if not columns:
             columns = (*((layout.operation,) if layout.operation else ()), *entry.columns)
         count = _records(text, lines, entry) if entry.multiline else count_lines(lines)
+        if blank and count:
+            raise unreadable(text.path, "its first line is blank, and has to be the header")
         return Contents(columns, count)
 
     def sample_text(self, text: str) -> FileSample:

@@ -46,7 +46,8 @@ class ParquetFormat(Format):
             what = f"it holds {metadata.num_rows:,} rows of {size:,} bytes"
             raise beyond(path, what, "max_bytes", entry.max_bytes)
         require_ratio(path, size, packed, entry)
-        return Contents(tuple(metadata.schema.to_arrow_schema().names), metadata.num_rows)
+        schema = metadata.schema.to_arrow_schema()
+        return Contents(tuple(schema.names), metadata.num_rows, tuple(map(str, schema.types)))
 
     def sample(self, path: Path) -> FileSample:
         import pyarrow as pa
