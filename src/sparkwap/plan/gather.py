@@ -341,7 +341,7 @@ class Gatherer:
                     self._code_in(row["run_id"], key, self._inlined(key)),
                     inputs,
                     f"its last result is {row['status']}" if failed else None,
-                    row["failures"],
+                    row["status"] == "pass" and row["failures"] == 0,
                 )
         return None
 

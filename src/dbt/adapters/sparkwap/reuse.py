@@ -151,7 +151,7 @@ class Reuse:
         tests = [
             one
             for one in plan.tests
-            if one.action == "reuse" and one.known is not None and one.known.failures == 0
+            if one.action == "reuse" and one.known is not None and one.known.clean
         ]
         return frozenset(one.node_id for one in (*nodes, *tests))
 

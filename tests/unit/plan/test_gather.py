@@ -1,0 +1,87 @@
+"""What is known of nodes and tests, from a manifest and a ledger made by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dbt.adapters.sparkwap.reuse import Reuse
+from sparkwap.ledger.manifests import pack
+from sparkwap.plan.decide import Facts, Plan
+from sparkwap.plan.gather import Gatherer
+
+AT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+
+
+def node(key: str, raw_code: str = "select 1", *macros: str, **more: Any) -> dict[str, Any]:
+    kind, package, name = key.split(".")[:3]
+    return {
+        "resource_type": kind,
+        "package_name": package,
+        "name": name,
+        "schema": "shop",
+        "alias": name,
+        "fqn": [package, name],
+        "original_file_path": f"models/{name}.sql",
+        "raw_code": raw_code,
+        "language": "sql",
+        "unrendered_config": {},
+        **more,
+        "config": {"materialized": "test" if kind == "test" else "table"} | more.get("config", {}),
+        "depends_on": {"macros": list(macros), "nodes": more.get("reads", [])},
+    }
+
+
+def macro(text: str, *calls: str) -> dict[str, Any]:
+    return {"macro_sql": text, "depends_on": {"macros": list(calls)}}
+
+
+def manifest(
+    nodes: dict[str, dict[str, Any]], macros: dict[str, dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    for key, one in (macros or {}).items():
+        one |= {"name": key.split(".")[2], "package_name": key.split(".")[1]}
+    return {
+        "metadata": {"project_name": "shop"},
+        "nodes": nodes,
+        "macros": macros or {},
+        "sources": {},
+        "unit_tests": {},
+    }
+
+
+def facts(found: dict[str, Any], key: str = "model.shop.a") -> Facts:
+    return Gatherer(found, None, {})._facts(key, None)
+
+
+def planned(found: dict[str, Any], **tables: list[dict[str, Any]]) -> Plan:
+    """Return the plan, with rows of the ledger of this code."""
+    code = pack(found)
+    runs = [{"run_id": "r1", "manifest_hash": code.hash, "session": "None"}]
+    ledger = SimpleNamespace(
+        rows=lambda table: tables.get(table, []),
+        runs=lambda: runs,
+        publishes=lambda: [],
+        manifest=lambda one: ("shop", code) if one == code.hash else None,
+    )
+    lake: Any = SimpleNamespace(ledger=ledger, read=lambda names: [], states=lambda names: {})
+    return Gatherer(found, lake, {}).plan()
+
+
+@pytest.mark.parametrize(
+    ("status", "failures", "known"), [("pass", 0, True), ("pass", 1, False), ("warn", 0, False)]
+)
+def test_only_a_test_that_has_passed_without_a_row_has_a_known_result(
+    status: str, failures: int, known: bool
+) -> None:
+    result = {
+        "test_id": "test.shop.t.1a", "run_id": "r1", "executed_at": AT, "status": status,
+        "failures": failures, "named": [], "audited": {}, "reads": {},
+    }  # fmt: skip
+    plan = planned(manifest({"test.shop.t.1a": node("test.shop.t.1a")}), tests=[result])
+    assert plan.tests[0].action == "reuse"
+    runs: Any = SimpleNamespace(command=None)
+    assert Reuse(runs)._found(plan) == (frozenset({"test.shop.t.1a"} if known else ()))
