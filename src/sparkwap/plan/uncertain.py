@@ -14,7 +14,7 @@ from typing import Any
 from jinja2.filters import FILTERS
 
 from sparkwap.audits.shared_statement import begins_volatile, volatile_in
-from sparkwap.ledger.code import BUILTINS
+from sparkwap.ledger.code import BUILTINS, plain_name
 
 DECLARED = "wap_reuse"
 """A config: true declares that the result depends only on the code and on what is read."""
@@ -42,7 +42,7 @@ _INCREMENTAL = frozenset({"merge", "delete+insert", "insert_overwrite"})
 """Strategies by which the same rows once more change nothing."""
 _SNAPSHOT = frozenset({"check", "timestamp"})
 _OWN_ROWS = frozenset({"this", "is_incremental", "should_full_refresh"})
-_FILTERS = (FILTERS.keys() - {"random"}) | {"as_bool", "as_native", "as_number", "as_text"}
+_FILTERS = (FILTERS.keys() - {"attr", "random"}) | {"as_bool", "as_native", "as_number", "as_text"}
 _CONTEXT = frozenset(
     {
         "ref", "source", "config", "this", "execute", "return", "exceptions", "log", "print",
@@ -71,10 +71,10 @@ _ATTRIBUTES: Mapping[str, frozenset[str]] = {
     "builtins": BUILTINS,
     "config": frozenset({"get", "require"}),
     "dbt": DBT_MACROS,
+    "ref": frozenset(),
+    "source": frozenset(),
     "this": frozenset({"database", "schema", "identifier", "name", "table", "include", "render"}),
 }
-_VALUES = frozenset({"config", "this"})
-"""Names with attributes that are called or written, too."""
 
 
 def why_uncertain(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | None:
@@ -101,9 +101,9 @@ def why_uncertain(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | N
     if why := _own_rows(node, config, macros):
         return why
     known = {str(macro["name"]) for macro in macros.values()}
-    known |= {str(macro["package_name"]) for macro in macros.values()}
+    packages = {str(macro["package_name"]) for macro in macros.values()}
     for where, text in _texts(node, macros):
-        if why := _why(text, known):
+        if why := _why(text, known, packages):
             return f"{where} uses {why}"
     return None
 
@@ -163,32 +163,41 @@ def _leaves(written: Any) -> Iterator[str]:
             yield from _leaves(value)
 
 
-def _why(text: str, known: set[str]) -> str | None:
+def _why(text: str, known: set[str], packages: set[str]) -> str | None:
     """Return what a text uses that may change by itself; None if it uses nothing of that kind."""
     if "{{" in text or "{%" in text:
         from dbt_common.clients.jinja import parse
         from jinja2 import meta, nodes
 
         try:
-            tree = parse(text)
+            tree: Any = parse(text)
         except Exception:
             return "Jinja that cannot be read"
         for used in tree.find_all(nodes.Filter):
-            if used.name not in _FILTERS:
+            if not _FILTERS.issuperset(_filters_of(used)):
                 return f"the filter {used.name}"
+        named = DBT_MACROS | set(map(plain_name, known))
+        dispatched = {id(one.node) for one in tree.find_all(nodes.Call) if _name_in(one) in named}
+        free = meta.find_undeclared_variables(tree)
         for call in tree.find_all(nodes.Getattr):
             # `adapter` and `dbt` have attributes of both kinds.
             of = call.node.name if isinstance(call.node, nodes.Name) else None
-            safe = _ATTRIBUTES.get(str(of))
-            if safe is not None and call.attr not in safe:
+            safe = _ATTRIBUTES.get(str(of)) if of in free else None
+            by_name = call.attr != "dispatch" or id(call) in dispatched
+            if safe is not None and not (by_name and call.attr in safe):
                 return f"{of}.{call.attr}"
-        legal = _CONTEXT | DBT_MACROS | known | _ATTRIBUTES.keys()
-        if strange := sorted(meta.find_undeclared_variables(tree) - legal):
+        legal = _CONTEXT | DBT_MACROS | known | packages | _ATTRIBUTES.keys()
+        if strange := sorted(free - legal):
             return "variables" if strange[0] in ("var", "env_var") else strange[0]
-        before_dots = [id(call.node) for call in tree.find_all(nodes.Getattr)]
+        direct = {id(one.node) for one in tree.find_all((nodes.Getattr, nodes.Call))}
+        # `this` is also written.
+        of_dbt = free & (_ATTRIBUTES.keys() | packages) - {"this"}
         for name in tree.find_all(nodes.Name):
-            if name.name in _ATTRIBUTES.keys() - _VALUES and id(name) not in before_dots:
+            if name.name in of_dbt and id(name) not in direct:
                 return f"{name.name} as a value"
+        for item in tree.find_all(nodes.Getitem):
+            if isinstance(item.node, nodes.Name) and item.node.name == "this":
+                return "this[...]"
         if piece := _piece(text, tree):
             return f"a word that Jinja puts together ({piece})"
     if other := _OTHER_STATE.search(text) or _METADATA_TABLE.search(text):
@@ -196,6 +205,18 @@ def _why(text: str, known: set[str]) -> str | None:
     if other := _LONG_NAME.search(_JINJA.sub("}}", text)):
         return f"a name of many parts ({other[0].replace('}}', '...')})"
     return volatile_in(text)
+
+
+def _filters_of(used: Any) -> list[Any]:
+    """Return the name of a filter, and that of the filter that `map` is given; None if unknown."""
+    given = used.args[:1] if used.name == "map" else ()
+    return [used.name, *(getattr(one, "value", None) for one in given)]
+
+
+def _name_in(call: Any) -> Any:
+    """Return the text in which a call names a macro, as in `dispatch`; None if there is none."""
+    given = [*call.args, *(one.value for one in call.kwargs if one.key == "macro_name")]
+    return getattr(given[0], "value", None) if given else None
 
 
 def _piece(text: str, tree: Any) -> str | None:

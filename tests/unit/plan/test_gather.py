@@ -64,11 +64,26 @@ def planned(found: dict[str, Any], **tables: list[dict[str, Any]]) -> Plan:
     ledger = SimpleNamespace(
         rows=lambda table: tables.get(table, []),
         runs=lambda: runs,
-        publishes=lambda: [],
+        publishes=list,
         manifest=lambda one: ("shop", code) if one == code.hash else None,
     )
     lake: Any = SimpleNamespace(ledger=ledger, read=lambda names: [], states=lambda names: {})
     return Gatherer(found, lake, {}).plan()
+
+
+def test_a_macro_that_dbt_calls_by_another_name_is_code_and_searched() -> None:
+    macros = {
+        "macro.shop.default__rate_eu": macro("{{ inner() }}"),
+        "macro.shop.inner": macro("{{ var('rate') }}"),
+        "macro.dbt.statement": macro("now()", "macro.shop.default__rate_eu"),
+    }
+    for raw_code, *calls in (
+        ("select {{ plain }} as r", "macro.dbt.statement"),
+        ("{% if execute %}{{ shop.default__rate_eu() }}{% endif %}",),
+    ):
+        found = facts(manifest({"model.shop.a": node("model.shop.a", raw_code, *calls)}, macros))
+        assert {"macro macro.shop.default__rate_eu", "macro macro.shop.inner"} <= found.code.keys()
+        assert found.uncertain
 
 
 @pytest.mark.parametrize(

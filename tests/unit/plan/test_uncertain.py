@@ -49,6 +49,8 @@ def why_uncertain(of: dict[str, Any], macros: dict[str, Any]) -> str | None:
         "select * from {{ ref('orders') }} where at > date'2024-01-01'",
         "{{ config(materialized='table') }} select known_now, uuid as id from {{ ref('t') }}",
         "select {{ adapter.quote('a') }}, {{ plain() }} from {{ this }}",
+        "{{ adapter.dispatch('plain', 'shop')() }}, {{ adapter.dispatch(macro_name='hash')() }}",
+        "{{ shop.plain() }}, {{ ['a'] | map('upper') | join }}, {{ [] | map(attribute='x') }}",
         "select variance(x) from {{ source('s', 't') }} {% if is_incremental() %}{% endif %}",
     ],
 )
@@ -107,6 +109,18 @@ def test_what_follows_from_code_and_rows(raw_code: str) -> None:
         ),
         ("select * from second.db.t", "it uses a name of many parts (second.db.t)"),
         ("select * from {{ ref('t') }}.x", "it uses a name of many parts (....)"),
+        ("{{ adapter.dispatch('pl' ~ 'ain', 'shop')() }}", "it uses adapter.dispatch"),
+        ("{{ adapter.dispatch('snapshot_get_time', 'dbt')() }}", "it uses adapter.dispatch"),
+        ("{% set d = adapter.dispatch %}{{ d('x')() }}", "it uses adapter.dispatch"),
+        ("{{ plain() }} {{ shop['pl' ~ 'ain']() }}", "it uses shop as a value"),
+        ("{{ plain() }} {% set s = shop %}", "it uses shop as a value"),
+        ("{{ plain() }} {{ plain | attr('x') }}", "it uses the filter attr"),
+        ("{{ [[1, 2]] | map('random') }}", "it uses the filter map"),
+        ("{{ [[1, 2]] | map('ran' ~ 'dom') }}", "it uses the filter map"),
+        ("{{ this['is_view'] }}", "it uses this[...]"),
+        ("{{ config['model'] }}", "it uses config as a value"),
+        ("{{ ref.config.vars }}", "it uses ref.config"),
+        ("{% set s = source %}{{ s.config }}", "it uses source as a value"),
     ],
 )
 def test_what_does_not(raw_code: str, why: str) -> None:
