@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from jinja2.filters import FILTERS
@@ -41,6 +42,9 @@ _JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 _INCREMENTAL = frozenset({"merge", "delete+insert", "insert_overwrite"})
 """Strategies by which the same rows once more change nothing."""
 _SNAPSHOT = frozenset({"check", "timestamp"})
+_WHOLE = frozenset({"table", "view", "seed", "ephemeral", "test", "unit"})
+"""Materializations whose builds begin without rows."""
+_CONFIGURATION = "its configuration"
 _OWN_ROWS = frozenset({"this", "is_incremental", "should_full_refresh"})
 _FILTERS = (FILTERS.keys() - {"attr", "random"}) | {"as_bool", "as_native", "as_number", "as_text"}
 _CONTEXT = frozenset(
@@ -73,7 +77,7 @@ _ATTRIBUTES: Mapping[str, frozenset[str]] = {
     "dbt": DBT_MACROS,
     "ref": frozenset(),
     "source": frozenset(),
-    "this": frozenset({"database", "schema", "identifier", "name", "table", "include", "render"}),
+    "this": frozenset({"database", "schema", "identifier", "name", "table"}),
 }
 
 
@@ -103,7 +107,9 @@ def why_uncertain(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | N
     known = {str(macro["name"]) for macro in macros.values()}
     packages = {str(macro["package_name"]) for macro in macros.values()}
     for where, text in _texts(node, macros):
-        if why := _why(text, known, packages):
+        # A hook may change a table that its build begins without rows.
+        written = {"this"} if where == _CONFIGURATION else set[str]()
+        if why := _why(text, known, packages, written):
             return f"{where} uses {why}"
     return None
 
@@ -111,26 +117,43 @@ def why_uncertain(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | N
 def _own_rows(
     node: Mapping[str, Any], config: Mapping[str, Any], macros: Mapping[str, Any]
 ) -> str | None:
-    """Return why the same build once more may change a table that builds add to; None if it cannot.
+    """Return why the same build once more may give other rows; None if it cannot.
 
     A project may have made its own strategy, of which dbt's manifest does not say that a node uses
     its macros.
     """
-    if node["resource_type"] == "snapshot":
-        strategy = config.get("strategy")
-        return None if strategy in _SNAPSHOT else f"it has a strategy of its own: {strategy}"
-    if config.get("materialized") != "incremental":
-        return None
-    strategy = config.get("incremental_strategy") or "append"
-    if strategy not in _INCREMENTAL:
-        return f"each build adds rows to it (incremental_strategy: {strategy})"
-    if strategy != "insert_overwrite" and not config.get("unique_key"):
-        return "each build adds rows to it (no unique_key)"
+    kind, strategy = config.get("materialized"), config.get("incremental_strategy") or "append"
+    if node["resource_type"] == "snapshot" and config.get("strategy") not in _SNAPSHOT:
+        return f"it has a strategy of its own: {config.get('strategy')}"
+    if kind == "incremental":
+        if strategy not in _INCREMENTAL:
+            return f"each build adds rows to it (incremental_strategy: {strategy})"
+        if strategy != "insert_overwrite" and not config.get("unique_key"):
+            return "each build adds rows to it (no unique_key)"
+        if config.get("incremental_predicates") or config.get("predicates"):
+            return f"a build may add rows again that its predicates leave out; see {DECLARED}: true"
     texts = [node.get("raw_code"), *(macro["macro_sql"] for macro in macros.values())]
-    words = _OWN_ROWS & set(re.findall(r"\w+", " ".join(map(str, texts))))
-    if words:
-        return f"what a build adds follows from its own rows ({min(words)}); see {DECLARED}: true"
+    # A hook changes only a table that stays.
+    texts += () if kind in _WHOLE else _leaves(_hooks(config))
+    words = frozenset() if kind in _WHOLE else _OWN_ROWS
+    found = [own for text in texts if (own := _own_in(str(text), node, words))]
+    if found:
+        return f"what a build adds follows from its own rows ({found[0]}); see {DECLARED}: true"
     return None
+
+
+def _own_in(text: str, node: Mapping[str, Any], words: AbstractSet[str]) -> str | None:
+    """Return the name of a node's table in a text, or one of these words in Jinja; None if none."""
+    jinja = [found for found in _JINJA.findall(text) if not found.startswith("{#")]
+    if used := words & set(re.findall(r"\w+", " ".join(jinja))):
+        return min(used)
+    schema, alias = (re.escape(str(node.get(one))) for one in ("schema", "alias"))
+    found = re.search(rf"\b{schema}`?\s*\.\s*`?{alias}\b", text, re.IGNORECASE)
+    return found[0] if found else None
+
+
+def _hooks(config: Mapping[str, Any]) -> list[Any]:
+    return [config.get(f"{when}-hook") for when in ("pre", "post")]
 
 
 def _texts(node: Mapping[str, Any], macros: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -138,10 +161,9 @@ def _texts(node: Mapping[str, Any], macros: Mapping[str, Any]) -> Iterator[tuple
     if node["resource_type"] != "seed":
         yield "it", str(node.get("raw_code") or "")
     config = node.get("config") or {}
-    hooks = [config.get(f"{when}-hook") for when in ("pre", "post")]
     arguments = (node.get("test_metadata") or {}).get("kwargs")
-    for text in _leaves([node.get("unrendered_config"), hooks, arguments]):
-        yield "its configuration", as_jinja(text)
+    for text in _leaves([node.get("unrendered_config"), _hooks(config), arguments]):
+        yield _CONFIGURATION, as_jinja(text)
     for macro in macros.values():
         yield f"the macro {macro['name']}", str(macro["macro_sql"])
 
@@ -163,7 +185,7 @@ def _leaves(written: Any) -> Iterator[str]:
             yield from _leaves(value)
 
 
-def _why(text: str, known: set[str], packages: set[str]) -> str | None:
+def _why(text: str, known: set[str], packages: set[str], written: set[str]) -> str | None:
     """Return what a text uses that may change by itself; None if it uses nothing of that kind."""
     if "{{" in text or "{%" in text:
         from dbt_common.clients.jinja import parse
@@ -190,14 +212,10 @@ def _why(text: str, known: set[str], packages: set[str]) -> str | None:
         if strange := sorted(free - legal):
             return "variables" if strange[0] in ("var", "env_var") else strange[0]
         direct = {id(one.node) for one in tree.find_all((nodes.Getattr, nodes.Call))}
-        # `this` is also written.
-        of_dbt = free & (_ATTRIBUTES.keys() | packages) - {"this"}
+        of_dbt = free & (_ATTRIBUTES.keys() | packages) - written
         for name in tree.find_all(nodes.Name):
             if name.name in of_dbt and id(name) not in direct:
                 return f"{name.name} as a value"
-        for item in tree.find_all(nodes.Getitem):
-            if isinstance(item.node, nodes.Name) and item.node.name == "this":
-                return "this[...]"
         if piece := _piece(text, tree):
             return f"a word that Jinja puts together ({piece})"
     if other := _OTHER_STATE.search(text) or _METADATA_TABLE.search(text):
