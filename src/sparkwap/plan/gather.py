@@ -154,16 +154,16 @@ class Gatherer:
     # -- the lake --------------------------------------------------------------------------------
 
     @cached_property
-    def _now(self) -> dict[Identifier, str | None]:
+    def now(self) -> dict[Identifier, str]:
         """The present states of all tables that are built or read, as in ``reads``."""
         keys = {*self._nodes, *self._manifest["sources"]}
         names = {table for key in keys if (table := self._table(key))}
         found = self._lake.read(names) if self._lake else []
-        return {one.identifier: None if one.token == NOTHING else one.token for one in found}
+        return {one.identifier: one.token for one in found}
 
     @cached_property
     def _states(self) -> Mapping[Identifier, Any]:
-        return self._lake.states(self._now) if self._lake else {}
+        return self._lake.states(self.now) if self._lake else {}
 
     # -- the ledger ------------------------------------------------------------------------------
 
@@ -311,7 +311,8 @@ class Gatherer:
                 now = then if is_same_view and self._token(one) else self._token(one)
                 found.append(Input(name, then, now))
             else:
-                now = self._now.get(table) if table else None
+                now = self.now.get(table) if table else None
+                now = None if now == NOTHING else now
                 if one not in self._nodes and str(now).startswith(VIEW):
                     # What is behind the view of another project is not known.
                     now = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from sparkwap.core.text import counted, first_line
 from sparkwap.landing.entry import REPLAY
 
 if TYPE_CHECKING:
+    from sparkwap.catalog import Identifier
     from sparkwap.plan.decide import Plan
     from sparkwap.runs.run import Run
 
@@ -45,6 +46,7 @@ class Reuse:
         self._runs = runs
         self._command = runs.command
         self._known: frozenset[str] = frozenset()
+        self._planned: Mapping[Identifier, str] = {}
 
     def find(self, run: Run) -> None:
         """Find the nodes and tests that need not run; none in doubt."""
@@ -70,10 +72,13 @@ class Reuse:
         manifest = self._command.manifest
         if not run.trail.begun.keys().isdisjoint(manifest.parents(node)):
             return False
-        # A hook may have written to a table.
         own = manifest.table(node.unique_id)
-        tables = {folded(one) for one in (*manifest.read_by(node), *([own] if own else ()))}
-        return run.trail.written.isdisjoint(tables)
+        tables = [*manifest.read_by(node), *([own] if own else ())]
+        # A hook may have written to a table, or another program since the plan.
+        if not run.trail.written.isdisjoint(map(folded, tables)):
+            return False
+        found = self._command.lake.read(tables)
+        return all(self._planned.get(one.identifier) == one.token for one in found)
 
     def leave_out(self, run: Run, node: Any) -> bool:
         """Leave a model, seed or snapshot out if it need not be built; return whether it is so."""
@@ -143,7 +148,9 @@ class Reuse:
         )
         # What the ledger keeps has no meta, where the landing entries are.
         files = unread(place, whole, Path(command.project_root), command.target_path)
-        return Gatherer(manifest, command.lake, files, run.invocation.session).plan()
+        gatherer = Gatherer(manifest, command.lake, files, run.invocation.session)
+        self._planned = gatherer.now
+        return gatherer.plan()
 
     def _found(self, plan: Plan) -> frozenset[str]:
         nodes = [one for one in plan.nodes if one.action == "reuse"]
