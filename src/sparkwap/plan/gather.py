@@ -24,7 +24,7 @@ from sparkwap.ledger.code import (
 from sparkwap.ledger.manifests import Document, reduced, unpack
 from sparkwap.ledger.records import time_of, token_of
 from sparkwap.plan.decide import Facts, Input, Known, Plan, decide
-from sparkwap.plan.uncertain import DBT_MACROS, why_uncertain
+from sparkwap.plan.uncertain import DBT_MACROS, declared, why_hook_uncertain, why_uncertain
 from sparkwap.runs.candidates import VIEW
 
 if TYPE_CHECKING:
@@ -147,9 +147,20 @@ class Gatherer:
 
     def _uncertain(self, key: str) -> str | None:
         node = self._nodes[key]
+        why = why_uncertain(node, self._called(node))
+        return why or (None if declared(node) else self._hooks_uncertain)
+
+    def _called(self, node: Mapping[str, Any]) -> dict[str, Any]:
         # How a project names its schemas is no part of the query.
-        called = self._words.of(node, overrides=DBT_MACROS | BUILTINS | self._overridden)
-        return why_uncertain(node, {one: self._macros[one] for one in called})
+        found = self._words.of(node, overrides=DBT_MACROS | BUILTINS | self._overridden)
+        return {one: self._macros[one] for one in found}
+
+    @cached_property
+    def _hooks_uncertain(self) -> str | None:
+        """Why `on-run-start` may change what nodes read, or how; None if it cannot."""
+        hooks = filter(_is_first, self._manifest["nodes"].values())
+        why = (why_hook_uncertain(hook, self._called(hook)) for hook in hooks)
+        return next((f"on-run-start: {one}" for one in why if one), None)
 
     # -- the lake --------------------------------------------------------------------------------
 
@@ -353,8 +364,11 @@ def _code(manifest: Document) -> dict[str, dict[str, str]]:
     hooks = {
         f"hook {key}": str(node.get("raw_code"))
         for key, node in manifest["nodes"].items()
-        if node["resource_type"] == "operation" and node["package_name"] != "dbt_sparkwap"
+        if _is_hook(node)
     }
+    if first := list(filter(_is_first, manifest["nodes"].values())):
+        called = set().union(*(ProjectMacros(manifest["macros"]).of(one, ()) for one in first))
+        hooks |= {f"hook {one}": str(manifest["macros"][one]["macro_sql"]) for one in called}
     of_unit_tests: dict[str, dict[str, str]] = defaultdict(dict)
     known = unit_tests(manifest)
     for key, test in manifest["unit_tests"].items():
@@ -377,6 +391,14 @@ def _with_inlined(
     for one in sorted(inlined):
         found |= {f"{part} of {name_of(one)}": text for part, text in code[one].items()}
     return found
+
+
+def _is_hook(node: Mapping[str, Any]) -> bool:
+    return bool(node["resource_type"] == "operation" and node["package_name"] != "dbt_sparkwap")
+
+
+def _is_first(node: Mapping[str, Any]) -> bool:
+    return _is_hook(node) and "on-run-start" in (node.get("tags") or ())
 
 
 def _is_ephemeral(node: Mapping[str, Any]) -> bool:

@@ -26,6 +26,10 @@ _OWN_PYTHON = re.compile(
     r"\s+return (?P=of)\.model\(dbt, session(?:, dbt\.ref\([\"\']\w+[\"\']\))?\)\s*"
 )
 """A model of raw rows or of states, which reads its files or what it refs, and its own table."""
+_TABLES = re.compile(
+    r"\b(?:insert|merge|update|delete|truncate|load|call|table|view|from|using)\b", re.IGNORECASE
+)
+"""Words of statements that write to tables, or read tables or files."""
 _OTHER_STATE = re.compile(
     r"\b(?:version|timestamp|system_version|system_time)\s+as\s+of\b"
     r"|\.\s*`?(?:branch|tag|snapshot_id|at_timestamp)_",
@@ -89,10 +93,9 @@ def why_uncertain(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | N
         macros: The macros of the project and its packages that it may call.
     """
     config = node.get("config") or {}
-    declared = config.get(DECLARED, (config.get("meta") or {}).get(DECLARED))
-    if declared is True:
+    if declared(node):
         return None
-    if declared is False:
+    if declared(node) is False:
         return f"{DECLARED} is false"
     if (node.get("checksum") or {}).get("name") == "path":
         return "its file is too large for dbt to detect changes"
@@ -104,6 +107,30 @@ def why_uncertain(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | N
         return "its batches follow the clock"
     if why := _own_rows(node, config, macros):
         return why
+    return _in_texts(node, macros)
+
+
+def why_hook_uncertain(hook: Mapping[str, Any], macros: Mapping[str, Any]) -> str | None:
+    """Return why a hook may change what nodes read, or how, in each command; None if it cannot.
+
+    Args:
+        hook: A node of `on-run-start`.
+        macros: The macros of the project and its packages that it may call.
+    """
+    for where, text in _texts(hook, macros):
+        if used := _TABLES.search(text):
+            return f"{where} uses tables ({used[0]})"
+    return _in_texts(hook, macros)
+
+
+def declared(node: Mapping[str, Any]) -> bool | None:
+    """Return what a node declares, see `DECLARED`; None if it declares nothing."""
+    config = node.get("config") or {}
+    found = config.get(DECLARED, (config.get("meta") or {}).get(DECLARED))
+    return found if isinstance(found, bool) else None
+
+
+def _in_texts(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | None:
     known = {str(macro["name"]) for macro in macros.values()}
     packages = {str(macro["package_name"]) for macro in macros.values()}
     for where, text in _texts(node, macros):

@@ -86,6 +86,40 @@ def test_a_macro_that_dbt_calls_by_another_name_is_code_and_searched() -> None:
         assert found.uncertain
 
 
+def hooked(text: str, body: str = "", *, when: str = "on-run-start", **config: Any) -> Facts:
+    key = "operation.shop.shop-on-run-start-0"
+    hook = node(key, text, tags=[when], config={"materialized": "view"})
+    macros = {"macro.shop.udf": macro("{{ body() }}"), "macro.shop.body": macro(body)}
+    one = node("model.shop.a", config=config)
+    return facts(manifest({key: hook, "model.shop.a": one}, macros))
+
+
+def test_the_macros_of_a_hook_are_code() -> None:
+    one, other = hooked("{{ udf() }}", "1"), hooked("{{ udf() }}", "2")
+    assert one.uncertain is other.uncertain is None
+    assert one.code != other.code
+    assert hooked("{{ udf() }}", "1") == one
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "why"),
+    [
+        ("set x = 1", "", None),
+        ("create or replace function f() returns int return 1", "", None),
+        ("{{ udf() }}", "{{ var('rate') }}", "on-run-start: the macro body uses variables"),
+        ("set x = {{ now() }}", "", "on-run-start: it uses now"),
+        ("insert into t values (1)", "", "on-run-start: it uses tables (insert)"),
+        ("{{ udf() }}", "create table t", "on-run-start: the macro body uses tables (table)"),
+        ("create function f as 'x.Y' using jar 'y.jar'", "", "on-run-start: it uses tables (using"),
+    ],
+)
+def test_a_hook_that_may_change_what_nodes_read(text: str, body: str, why: str | None) -> None:
+    found = hooked(text, body).uncertain
+    assert found == why if why is None else str(found).startswith(why)
+    assert hooked(text, body, wap_reuse=True).uncertain is None
+    assert hooked(text, body, when="on-run-end").uncertain is None
+
+
 @pytest.mark.parametrize(
     ("status", "failures", "known"), [("pass", 0, True), ("pass", 1, False), ("warn", 0, False)]
 )
