@@ -114,7 +114,7 @@ def test_flags_and_branches_with_tables_build_all(project: Project, reader: Read
     held = project.dbt("build", "--select", "codes", wap_branch="mine", wap_publish="never")
     held.succeeded()
     more = project.dbt("build", "--select", "code", wap_branch="mine", wap_reuse=True).succeeded()
-    assert "everything runs (the branch mine has tables of earlier commands)" in more.text
+    assert "everything runs (the branch mine has nodes of earlier commands)" in more.text
 
 
 def test_writes_past_the_gate_and_rollbacks_are_seen(project: Project, reader: Reader) -> None:

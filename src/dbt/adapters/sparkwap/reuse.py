@@ -123,8 +123,8 @@ class Reuse:
             return "dbt retry runs what is left of a command"
         if run.replay is not None:
             return "a replay reads an earlier state"
-        if run.candidates.found:
-            return f"the branch {run.branch} has tables of earlier commands"
+        if self._is_begun(run):
+            return f"the branch {run.branch} has nodes of earlier commands"
         given = {**self._command.config.vars.to_dict(), **self._command.given_vars}
         asked = [name for name in ("scd2_restate", "landing_replay") if given.get(name)]
         if asked or os.environ.get(REPLAY):
@@ -132,6 +132,14 @@ class Reuse:
         flags = get_flags()
         on = [name for name in _FLAGS if getattr(flags, name, None)]
         return "--" + on[0].lower().replace("_", "-") if on else None
+
+    def _is_begun(self, run: Run) -> bool:
+        """Return whether earlier commands have left anything on the branch, or of failed nodes."""
+        lake = self._command.lake
+        return not run.invocation.is_own and (
+            bool(lake.ledger.branch_history(run.branch).nodes)
+            or any(one.branch == run.branch for one in lake.branches.all())
+        )
 
     def _plan(self, run: Run) -> Plan:
         from sparkwap.landing.raw_models import unread
