@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
@@ -377,10 +378,35 @@ def _code(manifest: Document) -> dict[str, dict[str, str]]:
     version = {
         f"version of {one}": str(made_by.get(f"{one}_version")) for one in ("dbt", "sparkwap")
     }
+    entries = _landing_entries(manifest)
     return {
-        key: {**found, **version, **hooks, **of_unit_tests[key]}
+        key: {**found, **version, **hooks, **of_unit_tests[key], **entries(key)}
         for key, found in parts(manifest).items()
     }
+
+
+def _landing_entries(manifest: Document) -> Callable[[str], dict[str, str]]:
+    """Return a function that returns the landing entries that a node may use, by part.
+
+    `added_columns`, `landing_key` and `cdc.model` use those of other nodes.
+    """
+    nodes = manifest["nodes"]
+    metas = {key: (node.get("unrendered_config") or {}).get("meta") for key, node in nodes.items()}
+    of_raw = {key: meta["landing"] for key, meta in metas.items() if meta and "landing" in meta}
+
+    @cache
+    def above(key: str) -> frozenset[str]:
+        reads = nodes.get(key, {}).get("depends_on", {}).get("nodes") or ()
+        return frozenset().union(of_raw.keys() & {key}, *map(above, reads))
+
+    def entries(key: str) -> dict[str, str]:
+        words = set(re.findall(r"\w+", str(nodes[key].get("raw_code"))))
+        named = (one for one in of_raw if nodes[one]["name"] in words)
+        return {
+            f"landing entry of {name_of(one)}": str(of_raw[one]) for one in above(key).union(named)
+        }
+
+    return entries
 
 
 def _with_inlined(

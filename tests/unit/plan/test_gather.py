@@ -86,6 +86,22 @@ def test_a_macro_that_dbt_calls_by_another_name_is_code_and_searched() -> None:
         assert found.uncertain
 
 
+def test_the_landing_entries_of_what_a_node_names_or_reads_are_code() -> None:
+    def parts(column: str) -> dict[str, dict[str, str]]:
+        entry = {"meta": {"landing": {"columns": {column: "string"}}}}
+        nodes = {
+            "model.shop.raw": node("model.shop.raw", unrendered_config=entry),
+            "model.shop.cdc": node("model.shop.cdc", reads=["model.shop.raw"]),
+            "model.shop.stg": node("model.shop.stg", reads=["model.shop.cdc"]),
+            "model.shop.a": node("model.shop.a", "select {{ added_columns('raw') }}"),
+            "model.shop.b": node("model.shop.b"),
+        }
+        return {key[11:]: dict(facts(manifest(nodes), key).code) for key in nodes}
+
+    one, other = parts("id"), parts("mail")
+    assert {key for key in one if one[key] != other[key]} == {"raw", "cdc", "stg", "a"}
+
+
 def hooked(text: str, body: str = "", *, when: str = "on-run-start", **config: Any) -> Facts:
     key = "operation.shop.shop-on-run-start-0"
     hook = node(key, text, tags=[when], config={"materialized": "view"})
