@@ -132,7 +132,7 @@ class ProjectMacros:
 
     dbt's `depends_on` has the macros that the text calls while dbt parses it: none in a branch of
     `is_incremental()`, and none that dbt's own macros call, as far as the project overrides them.
-    Here a macro counts if its name is a word of a text that counts.
+    Here a macro counts also if its name is a word of a text that counts.
 
     Args:
         macros: The manifest's macros by id.
@@ -141,9 +141,11 @@ class ProjectMacros:
     def __init__(self, macros: Mapping[str, Any]) -> None:
         own = {key: one for key, one in macros.items() if one["package_name"] in _INTERNAL}
         self._texts = {key: str(one["macro_sql"]) for key, one in macros.items() if key not in own}
+        self._macros = macros
         self._named: dict[str, list[str]] = {}
         for key in self._texts:
-            self._named.setdefault(plain_name(macros[key]["name"]), []).append(key)
+            for name in {macros[key]["name"], plain_name(macros[key]["name"])}:
+                self._named.setdefault(name, []).append(key)
         known = {plain_name(one["name"]) for one in own.values()}
         names = {key: str(macros[key]["name"]) for key in self._texts}
         self._materializations = {
@@ -176,7 +178,7 @@ class ProjectMacros:
         ]
         waiting = set(_WORD.findall(json.dumps(written, default=str)))
         waiting.add(f"test_{(node.get('test_metadata') or {}).get('name')}")
-        found = {
+        found = self._texts.keys() & set(called(node, self._macros)) | {
             key for key, name in self._overrides.items() if overrides is None or name in overrides
         }
         if overrides is None:

@@ -41,7 +41,7 @@ class Known:
         code: The digests of the parts of its code then; None if the code is not stored.
         inputs: What it has read.
         problem: Why it cannot be used again, although nothing has changed; None if it can.
-        failures: The number of rows that a test has found; None if it has not counted any.
+        clean: Whether a test has passed without a failing row or a warning.
     """
 
     run_id: str
@@ -49,7 +49,7 @@ class Known:
     code: Mapping[str, str] | None
     inputs: tuple[Input, ...]
     problem: str | None = None
-    failures: int | None = None
+    clean: bool = False
 
 
 @dataclass(frozen=True, slots=True)

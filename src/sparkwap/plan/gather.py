@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from sparkwap.ledger.code import (
 from sparkwap.ledger.manifests import Document, reduced, unpack
 from sparkwap.ledger.records import time_of, token_of
 from sparkwap.plan.decide import Facts, Input, Known, Plan, decide
-from sparkwap.plan.uncertain import DBT_MACROS, why_uncertain
+from sparkwap.plan.uncertain import DBT_MACROS, declared, why_hook_uncertain, why_uncertain
 from sparkwap.runs.candidates import VIEW
 
 if TYPE_CHECKING:
@@ -147,23 +148,34 @@ class Gatherer:
 
     def _uncertain(self, key: str) -> str | None:
         node = self._nodes[key]
+        why = why_uncertain(node, self._called(node))
+        return why or (None if declared(node) else self._hooks_uncertain)
+
+    def _called(self, node: Mapping[str, Any]) -> dict[str, Any]:
         # How a project names its schemas is no part of the query.
-        called = self._words.of(node, overrides=DBT_MACROS | BUILTINS | self._overridden)
-        return why_uncertain(node, {one: self._macros[one] for one in called})
+        found = self._words.of(node, overrides=DBT_MACROS | BUILTINS | self._overridden)
+        return {one: self._macros[one] for one in found}
+
+    @cached_property
+    def _hooks_uncertain(self) -> str | None:
+        """Why `on-run-start` may change what nodes read, or how; None if it cannot."""
+        hooks = filter(_is_first, self._manifest["nodes"].values())
+        why = (why_hook_uncertain(hook, self._called(hook)) for hook in hooks)
+        return next((f"on-run-start: {one}" for one in why if one), None)
 
     # -- the lake --------------------------------------------------------------------------------
 
     @cached_property
-    def _now(self) -> dict[Identifier, str | None]:
+    def now(self) -> dict[Identifier, str]:
         """The present states of all tables that are built or read, as in ``reads``."""
         keys = {*self._nodes, *self._manifest["sources"]}
         names = {table for key in keys if (table := self._table(key))}
         found = self._lake.read(names) if self._lake else []
-        return {one.identifier: None if one.token == NOTHING else one.token for one in found}
+        return {one.identifier: one.token for one in found}
 
     @cached_property
     def _states(self) -> Mapping[Identifier, Any]:
-        return self._lake.states(self._now) if self._lake else {}
+        return self._lake.states(self.now) if self._lake else {}
 
     # -- the ledger ------------------------------------------------------------------------------
 
@@ -311,7 +323,8 @@ class Gatherer:
                 now = then if is_same_view and self._token(one) else self._token(one)
                 found.append(Input(name, then, now))
             else:
-                now = self._now.get(table) if table else None
+                now = self.now.get(table) if table else None
+                now = None if now == NOTHING else now
                 if one not in self._nodes and str(now).startswith(VIEW):
                     # What is behind the view of another project is not known.
                     now = None
@@ -341,7 +354,7 @@ class Gatherer:
                     self._code_in(row["run_id"], key, self._inlined(key)),
                     inputs,
                     f"its last result is {row['status']}" if failed else None,
-                    row["failures"],
+                    row["status"] == "pass" and row["failures"] == 0,
                 )
         return None
 
@@ -352,8 +365,11 @@ def _code(manifest: Document) -> dict[str, dict[str, str]]:
     hooks = {
         f"hook {key}": str(node.get("raw_code"))
         for key, node in manifest["nodes"].items()
-        if node["resource_type"] == "operation" and node["package_name"] != "dbt_sparkwap"
+        if _is_hook(node)
     }
+    if first := list(filter(_is_first, manifest["nodes"].values())):
+        called = set().union(*(ProjectMacros(manifest["macros"]).of(one, ()) for one in first))
+        hooks |= {f"hook {one}": str(manifest["macros"][one]["macro_sql"]) for one in called}
     of_unit_tests: dict[str, dict[str, str]] = defaultdict(dict)
     known = unit_tests(manifest)
     for key, test in manifest["unit_tests"].items():
@@ -362,10 +378,35 @@ def _code(manifest: Document) -> dict[str, dict[str, str]]:
     version = {
         f"version of {one}": str(made_by.get(f"{one}_version")) for one in ("dbt", "sparkwap")
     }
+    entries = _landing_entries(manifest)
     return {
-        key: {**found, **version, **hooks, **of_unit_tests[key]}
+        key: {**found, **version, **hooks, **of_unit_tests[key], **entries(key)}
         for key, found in parts(manifest).items()
     }
+
+
+def _landing_entries(manifest: Document) -> Callable[[str], dict[str, str]]:
+    """Return a function that returns the landing entries that a node may use, by part.
+
+    `added_columns`, `landing_key` and `cdc.model` use those of other nodes.
+    """
+    nodes = manifest["nodes"]
+    metas = {key: (node.get("unrendered_config") or {}).get("meta") for key, node in nodes.items()}
+    of_raw = {key: meta["landing"] for key, meta in metas.items() if meta and "landing" in meta}
+
+    @cache
+    def above(key: str) -> frozenset[str]:
+        reads = nodes.get(key, {}).get("depends_on", {}).get("nodes") or ()
+        return frozenset().union(of_raw.keys() & {key}, *map(above, reads))
+
+    def entries(key: str) -> dict[str, str]:
+        words = set(re.findall(r"\w+", str(nodes[key].get("raw_code"))))
+        named = (one for one in of_raw if nodes[one]["name"] in words)
+        return {
+            f"landing entry of {name_of(one)}": str(of_raw[one]) for one in above(key).union(named)
+        }
+
+    return entries
 
 
 def _with_inlined(
@@ -376,6 +417,14 @@ def _with_inlined(
     for one in sorted(inlined):
         found |= {f"{part} of {name_of(one)}": text for part, text in code[one].items()}
     return found
+
+
+def _is_hook(node: Mapping[str, Any]) -> bool:
+    return bool(node["resource_type"] == "operation" and node["package_name"] != "dbt_sparkwap")
+
+
+def _is_first(node: Mapping[str, Any]) -> bool:
+    return _is_hook(node) and "on-run-start" in (node.get("tags") or ())
 
 
 def _is_ephemeral(node: Mapping[str, Any]) -> bool:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from jinja2.filters import FILTERS
 
 from sparkwap.audits.shared_statement import begins_volatile, volatile_in
-from sparkwap.ledger.code import BUILTINS
+from sparkwap.ledger.code import BUILTINS, plain_name
 
 DECLARED = "wap_reuse"
 """A config: true declares that the result depends only on the code and on what is read."""
@@ -25,6 +26,10 @@ _OWN_PYTHON = re.compile(
     r"\s+return (?P=of)\.model\(dbt, session(?:, dbt\.ref\([\"\']\w+[\"\']\))?\)\s*"
 )
 """A model of raw rows or of states, which reads its files or what it refs, and its own table."""
+_TABLES = re.compile(
+    r"\b(?:insert|merge|update|delete|truncate|load|call|table|view|from|using)\b", re.IGNORECASE
+)
+"""Words of statements that write to tables, or read tables or files."""
 _OTHER_STATE = re.compile(
     r"\b(?:version|timestamp|system_version|system_time)\s+as\s+of\b"
     r"|\.\s*`?(?:branch|tag|snapshot_id|at_timestamp)_",
@@ -41,8 +46,11 @@ _JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 _INCREMENTAL = frozenset({"merge", "delete+insert", "insert_overwrite"})
 """Strategies by which the same rows once more change nothing."""
 _SNAPSHOT = frozenset({"check", "timestamp"})
+_WHOLE = frozenset({"table", "view", "seed", "ephemeral", "test", "unit"})
+"""Materializations whose builds begin without rows."""
+_CONFIGURATION = "its configuration"
 _OWN_ROWS = frozenset({"this", "is_incremental", "should_full_refresh"})
-_FILTERS = (FILTERS.keys() - {"random"}) | {"as_bool", "as_native", "as_number", "as_text"}
+_FILTERS = (FILTERS.keys() - {"attr", "random"}) | {"as_bool", "as_native", "as_number", "as_text"}
 _CONTEXT = frozenset(
     {
         "ref", "source", "config", "this", "execute", "return", "exceptions", "log", "print",
@@ -71,10 +79,10 @@ _ATTRIBUTES: Mapping[str, frozenset[str]] = {
     "builtins": BUILTINS,
     "config": frozenset({"get", "require"}),
     "dbt": DBT_MACROS,
-    "this": frozenset({"database", "schema", "identifier", "name", "table", "include", "render"}),
+    "ref": frozenset(),
+    "source": frozenset(),
+    "this": frozenset({"database", "schema", "identifier", "name", "table"}),
 }
-_VALUES = frozenset({"config", "this"})
-"""Names with attributes that are called or written, too."""
 
 
 def why_uncertain(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | None:
@@ -85,10 +93,9 @@ def why_uncertain(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | N
         macros: The macros of the project and its packages that it may call.
     """
     config = node.get("config") or {}
-    declared = config.get(DECLARED, (config.get("meta") or {}).get(DECLARED))
-    if declared is True:
+    if declared(node):
         return None
-    if declared is False:
+    if declared(node) is False:
         return f"{DECLARED} is false"
     if (node.get("checksum") or {}).get("name") == "path":
         return "its file is too large for dbt to detect changes"
@@ -100,10 +107,36 @@ def why_uncertain(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | N
         return "its batches follow the clock"
     if why := _own_rows(node, config, macros):
         return why
+    return _in_texts(node, macros)
+
+
+def why_hook_uncertain(hook: Mapping[str, Any], macros: Mapping[str, Any]) -> str | None:
+    """Return why a hook may change what nodes read, or how, in each command; None if it cannot.
+
+    Args:
+        hook: A node of `on-run-start`.
+        macros: The macros of the project and its packages that it may call.
+    """
+    for where, text in _texts(hook, macros):
+        if used := _TABLES.search(text):
+            return f"{where} uses tables ({used[0]})"
+    return _in_texts(hook, macros)
+
+
+def declared(node: Mapping[str, Any]) -> bool | None:
+    """Return what a node declares, see `DECLARED`; None if it declares nothing."""
+    config = node.get("config") or {}
+    found = config.get(DECLARED, (config.get("meta") or {}).get(DECLARED))
+    return found if isinstance(found, bool) else None
+
+
+def _in_texts(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | None:
     known = {str(macro["name"]) for macro in macros.values()}
-    known |= {str(macro["package_name"]) for macro in macros.values()}
+    packages = {str(macro["package_name"]) for macro in macros.values()}
     for where, text in _texts(node, macros):
-        if why := _why(text, known):
+        # A hook may change a table that its build begins without rows.
+        written = {"this"} if where == _CONFIGURATION else set[str]()
+        if why := _why(text, known, packages, written):
             return f"{where} uses {why}"
     return None
 
@@ -111,26 +144,43 @@ def why_uncertain(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | N
 def _own_rows(
     node: Mapping[str, Any], config: Mapping[str, Any], macros: Mapping[str, Any]
 ) -> str | None:
-    """Return why the same build once more may change a table that builds add to; None if it cannot.
+    """Return why the same build once more may give other rows; None if it cannot.
 
     A project may have made its own strategy, of which dbt's manifest does not say that a node uses
     its macros.
     """
-    if node["resource_type"] == "snapshot":
-        strategy = config.get("strategy")
-        return None if strategy in _SNAPSHOT else f"it has a strategy of its own: {strategy}"
-    if config.get("materialized") != "incremental":
-        return None
-    strategy = config.get("incremental_strategy") or "append"
-    if strategy not in _INCREMENTAL:
-        return f"each build adds rows to it (incremental_strategy: {strategy})"
-    if strategy != "insert_overwrite" and not config.get("unique_key"):
-        return "each build adds rows to it (no unique_key)"
+    kind, strategy = config.get("materialized"), config.get("incremental_strategy") or "append"
+    if node["resource_type"] == "snapshot" and config.get("strategy") not in _SNAPSHOT:
+        return f"it has a strategy of its own: {config.get('strategy')}"
+    if kind == "incremental":
+        if strategy not in _INCREMENTAL:
+            return f"each build adds rows to it (incremental_strategy: {strategy})"
+        if strategy != "insert_overwrite" and not config.get("unique_key"):
+            return "each build adds rows to it (no unique_key)"
+        if config.get("incremental_predicates") or config.get("predicates"):
+            return f"a build may add rows again that its predicates leave out; see {DECLARED}: true"
     texts = [node.get("raw_code"), *(macro["macro_sql"] for macro in macros.values())]
-    words = _OWN_ROWS & set(re.findall(r"\w+", " ".join(map(str, texts))))
-    if words:
-        return f"what a build adds follows from its own rows ({min(words)}); see {DECLARED}: true"
+    # A hook changes only a table that stays.
+    texts += () if kind in _WHOLE else _leaves(_hooks(config))
+    words = frozenset() if kind in _WHOLE else _OWN_ROWS
+    found = [own for text in texts if (own := _own_in(str(text), node, words))]
+    if found:
+        return f"what a build adds follows from its own rows ({found[0]}); see {DECLARED}: true"
     return None
+
+
+def _own_in(text: str, node: Mapping[str, Any], words: AbstractSet[str]) -> str | None:
+    """Return the name of a node's table in a text, or one of these words in Jinja; None if none."""
+    jinja = [found for found in _JINJA.findall(text) if not found.startswith("{#")]
+    if used := words & set(re.findall(r"\w+", " ".join(jinja))):
+        return min(used)
+    schema, alias = (re.escape(str(node.get(one))) for one in ("schema", "alias"))
+    found = re.search(rf"\b{schema}`?\s*\.\s*`?{alias}\b", text, re.IGNORECASE)
+    return found[0] if found else None
+
+
+def _hooks(config: Mapping[str, Any]) -> list[Any]:
+    return [config.get(f"{when}-hook") for when in ("pre", "post")]
 
 
 def _texts(node: Mapping[str, Any], macros: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -138,10 +188,9 @@ def _texts(node: Mapping[str, Any], macros: Mapping[str, Any]) -> Iterator[tuple
     if node["resource_type"] != "seed":
         yield "it", str(node.get("raw_code") or "")
     config = node.get("config") or {}
-    hooks = [config.get(f"{when}-hook") for when in ("pre", "post")]
     arguments = (node.get("test_metadata") or {}).get("kwargs")
-    for text in _leaves([node.get("unrendered_config"), hooks, arguments]):
-        yield "its configuration", as_jinja(text)
+    for text in _leaves([node.get("unrendered_config"), _hooks(config), arguments]):
+        yield _CONFIGURATION, as_jinja(text)
     for macro in macros.values():
         yield f"the macro {macro['name']}", str(macro["macro_sql"])
 
@@ -163,31 +212,36 @@ def _leaves(written: Any) -> Iterator[str]:
             yield from _leaves(value)
 
 
-def _why(text: str, known: set[str]) -> str | None:
+def _why(text: str, known: set[str], packages: set[str], written: set[str]) -> str | None:
     """Return what a text uses that may change by itself; None if it uses nothing of that kind."""
     if "{{" in text or "{%" in text:
         from dbt_common.clients.jinja import parse
         from jinja2 import meta, nodes
 
         try:
-            tree = parse(text)
+            tree: Any = parse(text)
         except Exception:
             return "Jinja that cannot be read"
         for used in tree.find_all(nodes.Filter):
-            if used.name not in _FILTERS:
+            if not _FILTERS.issuperset(_filters_of(used)):
                 return f"the filter {used.name}"
+        named = DBT_MACROS | set(map(plain_name, known))
+        dispatched = {id(one.node) for one in tree.find_all(nodes.Call) if _name_in(one) in named}
+        free = meta.find_undeclared_variables(tree)
         for call in tree.find_all(nodes.Getattr):
             # `adapter` and `dbt` have attributes of both kinds.
             of = call.node.name if isinstance(call.node, nodes.Name) else None
-            safe = _ATTRIBUTES.get(str(of))
-            if safe is not None and call.attr not in safe:
+            safe = _ATTRIBUTES.get(str(of)) if of in free else None
+            by_name = call.attr != "dispatch" or id(call) in dispatched
+            if safe is not None and not (by_name and call.attr in safe):
                 return f"{of}.{call.attr}"
-        legal = _CONTEXT | DBT_MACROS | known | _ATTRIBUTES.keys()
-        if strange := sorted(meta.find_undeclared_variables(tree) - legal):
+        legal = _CONTEXT | DBT_MACROS | known | packages | _ATTRIBUTES.keys()
+        if strange := sorted(free - legal):
             return "variables" if strange[0] in ("var", "env_var") else strange[0]
-        before_dots = [id(call.node) for call in tree.find_all(nodes.Getattr)]
+        direct = {id(one.node) for one in tree.find_all((nodes.Getattr, nodes.Call))}
+        of_dbt = free & (_ATTRIBUTES.keys() | packages) - written
         for name in tree.find_all(nodes.Name):
-            if name.name in _ATTRIBUTES.keys() - _VALUES and id(name) not in before_dots:
+            if name.name in of_dbt and id(name) not in direct:
                 return f"{name.name} as a value"
         if piece := _piece(text, tree):
             return f"a word that Jinja puts together ({piece})"
@@ -196,6 +250,18 @@ def _why(text: str, known: set[str]) -> str | None:
     if other := _LONG_NAME.search(_JINJA.sub("}}", text)):
         return f"a name of many parts ({other[0].replace('}}', '...')})"
     return volatile_in(text)
+
+
+def _filters_of(used: Any) -> list[Any]:
+    """Return the name of a filter, and that of the filter that `map` is given; None if unknown."""
+    given = used.args[:1] if used.name == "map" else ()
+    return [used.name, *(getattr(one, "value", None) for one in given)]
+
+
+def _name_in(call: Any) -> Any:
+    """Return the text in which a call names a macro, as in `dispatch`; None if there is none."""
+    given = [*call.args, *(one.value for one in call.kwargs if one.key == "macro_name")]
+    return getattr(given[0], "value", None) if given else None
 
 
 def _piece(text: str, tree: Any) -> str | None:

@@ -126,6 +126,11 @@ class PullRequest:
         lake = self.lake
         return lake is not None and any(b.branch == self.branch for b in lake.branches.all())
 
+    @property
+    def _is_used(self) -> bool:
+        """Whether the branch has a table or view, or the ledger a failed node of it."""
+        return self.standing().outcome not in ("nothing", "published", "discarded")
+
     def standing(self) -> BranchState:
         """Return the present state of the branch."""
         if self.lake is None:
@@ -196,7 +201,7 @@ class PullRequest:
 
     def close(self, *, force: bool) -> CommandEnd:
         """Discard the branch, its clones and its side schemas."""
-        if not self.is_open:
+        if not self._is_used:
             self._tell(f"{self.branch} is empty; there is nothing to close")
             return CommandEnd(result=pull_request_state(self.standing()))
         end = self._discard(force=force)
@@ -227,7 +232,7 @@ class PullRequest:
 
     def _build(self, *, force: bool, publish: bool) -> DbtEnd:
         found = self.base()
-        if self.is_open:
+        if self._is_used:
             end = self._discard(force=force)
             if end.code:
                 if not force:

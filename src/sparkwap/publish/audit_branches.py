@@ -277,7 +277,10 @@ class AuditBranches:
                 tuple(sorted(schemas | {row.identifier[0] for row in was})),
                 tuple(sorted(named - schemas)),
             )
-            if not discarded.tables and not discarded.schemas:
+            # A node that failed before it had a candidate is only in the ledger.
+            nodes = self._at.ledger().branch_history(branch).nodes
+            is_pending = any(row["verdict"] != "published" for row in nodes)
+            if not (discarded.tables or discarded.schemas or is_pending):
                 return Staged(discarded)
             swaps += [PointerUpdate(row, None) for row in side]
             staged = self._recorded(discarded, swaps, files, schemas, row_id)

@@ -28,13 +28,18 @@ MACROS = {
 }
 
 
+MERGE = {"incremental_strategy": "merge", "unique_key": "id"}
+
+
 def node(raw_code: str = "select 1", *macros: str, **more: Any) -> dict[str, Any]:
+    kind = "snapshot" if more.get("resource_type") == "snapshot" else "table"
     return {
         "resource_type": "model",
         "raw_code": raw_code,
         "language": "sql",
         "depends_on": {"macros": list(macros)},
         **more,
+        "config": {"materialized": kind, **more.get("config", {})},
     }
 
 
@@ -48,7 +53,9 @@ def why_uncertain(of: dict[str, Any], macros: dict[str, Any]) -> str | None:
     [
         "select * from {{ ref('orders') }} where at > date'2024-01-01'",
         "{{ config(materialized='table') }} select known_now, uuid as id from {{ ref('t') }}",
-        "select {{ adapter.quote('a') }}, {{ plain() }} from {{ this }}",
+        "select {{ adapter.quote('a') }}, '{{ this.schema }}', {{ plain() }} -- this",
+        "{{ adapter.dispatch('plain', 'shop')() }}, {{ adapter.dispatch(macro_name='hash')() }}",
+        "{{ shop.plain() }}, {{ ['a'] | map('upper') | join }}, {{ [] | map(attribute='x') }}",
         "select variance(x) from {{ source('s', 't') }} {% if is_incremental() %}{% endif %}",
     ],
 )
@@ -90,6 +97,9 @@ def test_what_follows_from_code_and_rows(raw_code: str) -> None:
         ("{% for c in set(['a', 'b']) %}{{ c }}{% endfor %}", "it uses set"),
         ("select '{{ config.model.created_at }}'", "it uses config.model"),
         ("select {{ this.is_view }}", "it uses this.is_view"),
+        ("select {{ this['is_view'] }}", "it uses this as a value"),
+        ("select * from {{ this }}", "it uses this as a value"),
+        ("select * from {{ this.render() }}", "it uses this.render"),
         (
             "select {% for f in ['timestamp'] %}current_{{ f }}(){% endfor %}",
             "it uses a word that Jinja puts together (current_)",
@@ -107,6 +117,17 @@ def test_what_follows_from_code_and_rows(raw_code: str) -> None:
         ),
         ("select * from second.db.t", "it uses a name of many parts (second.db.t)"),
         ("select * from {{ ref('t') }}.x", "it uses a name of many parts (....)"),
+        ("{{ adapter.dispatch('pl' ~ 'ain', 'shop')() }}", "it uses adapter.dispatch"),
+        ("{{ adapter.dispatch('snapshot_get_time', 'dbt')() }}", "it uses adapter.dispatch"),
+        ("{% set d = adapter.dispatch %}{{ d('x')() }}", "it uses adapter.dispatch"),
+        ("{{ plain() }} {{ shop['pl' ~ 'ain']() }}", "it uses shop as a value"),
+        ("{{ plain() }} {% set s = shop %}", "it uses shop as a value"),
+        ("{{ plain() }} {{ plain | attr('x') }}", "it uses the filter attr"),
+        ("{{ [[1, 2]] | map('random') }}", "it uses the filter map"),
+        ("{{ [[1, 2]] | map('ran' ~ 'dom') }}", "it uses the filter map"),
+        ("{{ config['model'] }}", "it uses config as a value"),
+        ("{{ ref.config.vars }}", "it uses ref.config"),
+        ("{% set s = source %}{{ s.config }}", "it uses source as a value"),
     ],
 )
 def test_what_does_not(raw_code: str, why: str) -> None:
@@ -177,10 +198,43 @@ def test_an_override_of_a_macro_of_dbt_counts_for_each_node(plain: str, why: str
             "what a build adds follows from its own rows (is_incremental); see wap_reuse: true",
         ),
         ({"incremental_strategy": "append", "wap_reuse": True}, "select 1 as id", None),
+        (
+            {**MERGE, "incremental_predicates": ["DBT_INTERNAL_DEST.day > date'2026-01-01'"]},
+            "select 1 as id",
+            "a build may add rows again that its predicates leave out; see wap_reuse: true",
+        ),
+        (
+            {**MERGE, "post-hook": [{"sql": "update {{ this }} set n = n + 1"}]},
+            "select 1 as id",
+            "what a build adds follows from its own rows (this); see wap_reuse: true",
+        ),
+        (
+            {**MERGE, "pre-hook": [{"sql": "delete from Mart . `inc` where id > 3"}]},
+            "select 1 as id",
+            "what a build adds follows from its own rows (Mart . `inc); see wap_reuse: true",
+        ),
+        (
+            MERGE,
+            "select max(id) + 1 as id from mart.inc",
+            "what a build adds follows from its own rows (mart.inc); see wap_reuse: true",
+        ),
+        (MERGE, "select inc.id from {{ ref('t') }} as inc -- this, and mart.incoming", None),
+        (
+            {"materialized": "table"},
+            "select id from mart.inc",
+            "what a build adds follows from its own rows (mart.inc); see wap_reuse: true",
+        ),
+        (
+            {"materialized": "table", "post-hook": [{"sql": "delete from {{ this }} where x"}]},
+            "{{ config(post_hook='delete from {{ this }} where x') }} select 1 as id",
+            None,
+        ),
     ],
 )
 def test_tables_that_builds_add_to(config: dict[str, Any], raw_code: str, why: str | None) -> None:
-    incremental = node(raw_code, config={"materialized": "incremental", **config})
+    incremental = node(
+        raw_code, schema="mart", alias="inc", config={"materialized": "incremental", **config}
+    )
     assert why_uncertain(incremental, MACROS) == why
 
 
@@ -189,6 +243,9 @@ def test_the_strategy_of_a_snapshot() -> None:
         return node(resource_type="snapshot", config={"strategy": strategy})
 
     assert why_uncertain(snapshot("check"), MACROS) is None
+    hooked = snapshot("check")
+    hooked["config"]["post-hook"] = [{"sql": "update {{ this }} set n = n + 1"}]
+    assert "its own rows" in str(why_uncertain(hooked, MACROS))
     assert why_uncertain(snapshot("mine"), MACROS) == "it has a strategy of its own: mine"
 
 

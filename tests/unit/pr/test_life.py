@@ -60,7 +60,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.code = "select 1"
-        self.ok = True
+        self.ok = self.places = True
         self.commands: list[list[str]] = []
         self.numbers = iter(range(1, 99))
         properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"{folder}/warehouse"}
@@ -99,6 +99,9 @@ class World:
     def build(self, **variables: Any) -> int:
         run = self.a_run(variables)
         run.begin(KEY, ORDERS)
+        if not self.places:
+            run.close([NodeFact(KEY, ORDERS, "model", "error", "no column", frozenset())], [], [])
+            return 1
         run.candidates.place_table(ORDERS, Desired())
         number = int(run.run_id[:8])
         self.lake.catalog.load_table(ORDERS).append(self.rows(number), branch=run.branch)
@@ -218,6 +221,30 @@ def test_a_rejected_branch_is_not_published(
     assert pr("publish") == 1
     assert "was rejected, so nothing was published" in capsys.readouterr().err
     assert world.live() == [0, 1]
+
+
+def test_a_reverted_change_that_failed_before_it_had_a_candidate(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.build()
+    world.code, world.places = "select 2", False
+    assert pr("audit") == EXIT_CODES["failed"]
+    assert world.lake.branches.all() == []
+    world.code, world.places = "select 1", True
+    assert pr("audit") == 0
+    assert world.commands[-2] == ["run-operation", "wap_discard"]
+    assert "no model, seed or snapshot differs" in capsys.readouterr().err
+    assert pr("audit") == 0
+    assert world.commands[-2] != ["run-operation", "wap_discard"], "it is discarded once"
+
+
+def test_a_change_that_failed_before_it_had_a_candidate_is_closed(world: World) -> None:
+    world.build()
+    world.code, world.places = "select 2", False
+    assert pr("audit") == EXIT_CODES["failed"]
+    for _ in range(2):
+        assert pr("close") == 0
+    assert [command[0] for command in world.commands].count("run-operation") == 1
 
 
 def test_code_that_was_not_audited_is_not_published(

@@ -640,6 +640,15 @@ def test_a_branch_that_no_run_has_opened_is_not_discarded(lake: Lake) -> None:
     assert "wap_mine" in lake.catalog.load_table(ORDERS).metadata.refs
 
 
+def test_a_failed_node_without_a_candidate_is_discarded(lake: Lake) -> None:
+    a_run(lake).close([replace(NODE, status="error")], [], [])
+    assert lake.ledger.branch_history("dev").nodes
+    assert "0 tables on it" in operations(lake).call("wap_discard", {"branch": "dev"})[0]
+    assert not lake.ledger.branch_history("dev").nodes
+    with pytest.raises(SparkwapError, match="no open branch 'dev'"):
+        operations(lake).call("wap_discard", {"branch": "dev"})
+
+
 def test_a_statement_of_a_run_that_died_is_not_published(lake: Lake) -> None:
     dead, again = a_run(lake, FIRST), a_run(lake, SECOND)
     build(dead, 2)

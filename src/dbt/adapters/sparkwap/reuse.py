@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from sparkwap.core.text import counted, first_line
 from sparkwap.landing.entry import REPLAY
 
 if TYPE_CHECKING:
+    from sparkwap.catalog import Identifier
     from sparkwap.plan.decide import Plan
     from sparkwap.runs.run import Run
 
@@ -45,6 +46,7 @@ class Reuse:
         self._runs = runs
         self._command = runs.command
         self._known: frozenset[str] = frozenset()
+        self._planned: Mapping[Identifier, str] = {}
 
     def find(self, run: Run) -> None:
         """Find the nodes and tests that need not run; none in doubt."""
@@ -70,10 +72,13 @@ class Reuse:
         manifest = self._command.manifest
         if not run.trail.begun.keys().isdisjoint(manifest.parents(node)):
             return False
-        # A hook may have written to a table.
         own = manifest.table(node.unique_id)
-        tables = {folded(one) for one in (*manifest.read_by(node), *([own] if own else ()))}
-        return run.trail.written.isdisjoint(tables)
+        tables = [*manifest.read_by(node), *([own] if own else ())]
+        # A hook may have written to a table, or another program since the plan.
+        if not run.trail.written.isdisjoint(map(folded, tables)):
+            return False
+        found = self._command.lake.read(tables)
+        return all(self._planned.get(one.identifier) == one.token for one in found)
 
     def leave_out(self, run: Run, node: Any) -> bool:
         """Leave a model, seed or snapshot out if it need not be built; return whether it is so."""
@@ -118,8 +123,8 @@ class Reuse:
             return "dbt retry runs what is left of a command"
         if run.replay is not None:
             return "a replay reads an earlier state"
-        if run.candidates.found:
-            return f"the branch {run.branch} has tables of earlier commands"
+        if self._is_begun(run):
+            return f"the branch {run.branch} has nodes of earlier commands"
         given = {**self._command.config.vars.to_dict(), **self._command.given_vars}
         asked = [name for name in ("scd2_restate", "landing_replay") if given.get(name)]
         if asked or os.environ.get(REPLAY):
@@ -127,6 +132,14 @@ class Reuse:
         flags = get_flags()
         on = [name for name in _FLAGS if getattr(flags, name, None)]
         return "--" + on[0].lower().replace("_", "-") if on else None
+
+    def _is_begun(self, run: Run) -> bool:
+        """Return whether earlier commands have left anything on the branch, or of failed nodes."""
+        lake = self._command.lake
+        return not run.invocation.is_own and (
+            bool(lake.ledger.branch_history(run.branch).nodes)
+            or any(one.branch == run.branch for one in lake.branches.all())
+        )
 
     def _plan(self, run: Run) -> Plan:
         from sparkwap.landing.raw_models import unread
@@ -143,7 +156,9 @@ class Reuse:
         )
         # What the ledger keeps has no meta, where the landing entries are.
         files = unread(place, whole, Path(command.project_root), command.target_path)
-        return Gatherer(manifest, command.lake, files, run.invocation.session).plan()
+        gatherer = Gatherer(manifest, command.lake, files, run.invocation.session)
+        self._planned = gatherer.now
+        return gatherer.plan()
 
     def _found(self, plan: Plan) -> frozenset[str]:
         nodes = [one for one in plan.nodes if one.action == "reuse"]
@@ -151,7 +166,7 @@ class Reuse:
         tests = [
             one
             for one in plan.tests
-            if one.action == "reuse" and one.known is not None and one.known.failures == 0
+            if one.action == "reuse" and one.known is not None and one.known.clean
         ]
         return frozenset(one.node_id for one in (*nodes, *tests))
 

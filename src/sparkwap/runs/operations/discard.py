@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sparkwap.catalog import lease as leasing
+from sparkwap.catalog.model import OpenBranch
 from sparkwap.core import next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.errors import SparkwapError
 from sparkwap.runs.operations.context import Context, Operation
+from sparkwap.runs.state import pending
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +25,11 @@ class Discard(Operation):
 
     def operate(self, gate: Context) -> Iterable[str]:
         lake = gate.lake
-        one = self.open_branch(lake.branches.all(), self.branch)
+        found = lake.branches.all()
+        if self.branch and pending(lake.ledger.branch_history(self.branch).nodes):
+            # Its nodes may all have failed before they had a candidate.
+            found.append(OpenBranch(self.branch, (), ()))
+        one = self.open_branch(found, self.branch)
         now = lake.leases.now()
         for lease in lake.leases.all():
             if lease.branch == one.branch and not self.force and leasing.alive(lease, now):
@@ -39,7 +45,7 @@ class Discard(Operation):
         gone = lake.branches.discard(one.branch, gate.run_id)
         left = sorted({table.identifier for table in one.tables} - set(gone.tables))
         ways = [f"alter table {'.'.join(name)} drop branch {one.branch}" for name in left]
-        if not (gone.tables or gone.schemas):
+        if one.tables and not (gone.tables or gone.schemas):
             raise SparkwapError(
                 f"Nothing was discarded: no run has opened the branch {one.branch}, only its name "
                 f"is that of an audit branch. To drop it: {'; '.join(ways)}"
