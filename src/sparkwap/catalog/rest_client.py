@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 # Seconds to connect, and to wait for an answer: a commit of many tables may take long.
 _TIMEOUT = (10, 300)
-# The server has not carried out the request, and says so: any request may be sent again.
+# The server is busy, so any request is sent again. A proxy says 503 also if it has lost the answer:
+# a refusal of the second request does not tell whether the first was carried out; see `Store`.
 _BUSY = frozenset({429, 503})
 # A proxy lost the answer: only a request that changes nothing may be sent again.
 _LOST = frozenset({502, 504})

@@ -33,6 +33,7 @@ from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.pointers import PointerUpdate
 from sparkwap.catalog.rest_backend import MULTI_TABLE
 from sparkwap.core.errors import CatalogError
+from sparkwap.publish.lake import Lake
 from sparkwap.publish.sequential_publish import SequentialPublish
 from sparkwap.runs.watching import Watch
 
@@ -409,7 +410,7 @@ def test_a_busy_server_is_asked_again(
     assert lake.read("a") == [1, 2]
 
 
-@pytest.mark.parametrize("status", [500, 502, 504])
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
 @pytest.mark.parametrize("together", [True, False], ids=["together", "one by one"])
 def test_a_lost_answer_to_a_change_is_looked_up(
     make: Callable[..., Bench],
@@ -441,6 +442,43 @@ def test_a_lost_answer_to_a_change_is_looked_up(
     assert [lake.read(name) for name in "abn"] == [[1, 2], [1, 2], [4]]
     (published,) = lake.lake.ledger.publish(receipt.publish_id)
     assert len(published.entries) == 3
+
+
+@pytest.mark.parametrize("status", [502, 503])
+@pytest.mark.parametrize("table", ["runs", "journal", "publishes"])
+def test_a_lost_answer_to_an_append_to_the_ledger(
+    make: Callable[..., Bench],
+    server: StrictServer,
+    status: int,
+    table: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake = make(Rules())
+    lake.table("a", 1)
+    item = lake.candidate("a", 2)
+    rows = lake.lake.store.backend
+    send = rows._send
+    lost: list[str] = []
+
+    def losing(method: str, path: str, **more: Any) -> Any:
+        if method == "POST" and path == f"namespaces/wap_ledger/tables/{table}":
+            lost.append(path)
+            server.lost[:] = [status]
+        answer = send(method, path, **more)
+        server.lost.clear()
+        return answer
+
+    monkeypatch.setattr(rows, "_send", losing)
+    lake.lake.ledger.append(LedgerRows("runs", [{"run_id": "one"}]))
+    receipt = lake.publish(item)
+    assert lost
+    monkeypatch.undo()
+    assert lake.read("a") == [1, 2]
+    other = Lake("lake", lake.lake.properties)
+    assert [row["run_id"] for row in other.ledger.rows("runs")].count("one") == 1
+    (published,) = other.ledger.publish(receipt.publish_id)
+    assert len(published.entries) == 1
+    other.close()
 
 
 def test_a_reading_request_without_an_answer_is_sent_again(
