@@ -38,8 +38,8 @@ class KnownFolders:
         runs: Short ids of the runs on record.
         schemas: Schemas, side schemas included.
         keep_out: Folders of tables with ``gc.enabled=false``, whose files must not be deleted.
-        last: Metadata files that the ledger names. They are deleted last, because they show which
-            table the folder belonged to.
+        last: Metadata files that the ledger names. They are deleted after the others, because they
+            show which table the folder belonged to.
     """
 
     present: Mapping[str, str]

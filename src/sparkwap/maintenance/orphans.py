@@ -164,18 +164,19 @@ def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document
         CatalogError: New metadata cannot be read, or a file cannot be deleted.
     """
     known = {row.location for row in documents}
-    rows = [*lake.store.backend.all(), *lake.store.backend.others()]
-    fresh = {row: lake.store.load(row.location) for row in rows if row.location not in known}
-    reached = _reached(lake, fresh, {}, others=False)
+    reached: set[str] = set()
     done: list[Folder] = []
-    for folder in orphans.folders:
+    for number, folder in enumerate(orphans.folders):
+        # A rollback may have brought a former table back while other folders were deleted.
+        if number == 0 or folder.former:
+            reached |= _reached_since(lake, known)
         gone = [file for file in folder.files if plain(file.path) not in reached]
         reached_step(FILES_DELETING, file=folder.path)
-        # Metadata files are deleted last, because they show which table the folder belongs to.
-        left = lake.store.delete(file.path for file in gone if not _is_metadata(file.path))
-        for file in gone:
-            if not left and _is_metadata(file.path) and not lake.store.files.delete(file.path):
-                left.append(file.path)
+        # Metadata files go first, so that a former table is whole or cannot be brought back.
+        metadata = [file.path for file in gone if _is_metadata(file.path)]
+        left = [path for path in metadata if not lake.store.files.delete(path)]
+        if not left:
+            left = lake.store.delete(file.path for file in gone if not _is_metadata(file.path))
         if folder.former:
             _delete_empty_folders(lake, folder.path)
         if left:
@@ -187,6 +188,14 @@ def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document
         if gone:
             done.append(replace(folder, files=tuple(gone)))
     return done
+
+
+def _reached_since(lake: Lake, known: set[str]) -> set[str]:
+    """Return the files to which new metadata refer; adds the metadata files to ``known``."""
+    rows = [*lake.store.backend.all(), *lake.store.backend.others()]
+    fresh = {row: lake.store.load(row.location) for row in rows if row.location not in known}
+    known.update(row.location for row in fresh)
+    return _reached(lake, fresh, {}, others=False)
 
 
 def listing(lake: Lake, folder: str) -> list[Listed]:
@@ -273,7 +282,7 @@ def _is_metadata(path: str) -> bool:
 
 
 def _turn(path: str, known: KnownFolders) -> tuple[bool, bool, str]:
-    return _is_metadata(path), plain(path) in known.last, path
+    return not _is_metadata(path), plain(path) in known.last, path
 
 
 def _delete_empty_folders(lake: Lake, folder: str) -> None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ from helpers.bench import on_branch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkwap.catalog import LedgerRows, PublishRefused
+from sparkwap.catalog import LedgerRows, PublishRefused, RollbackRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
@@ -769,6 +769,79 @@ def test_a_replaced_table_stays_while_the_publish_can_be_rolled_back(
     assert report.found.count > 0
     assert bench.read("r") == [3]
     everything_readable(bench)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("deleted", range(4))
+def test_a_replaced_table_is_restored_whole_or_not_after_a_sweep_was_killed(
+    bench: Bench,
+    later: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
+    deleted: int,
+) -> None:
+    bench.table("r", 1)
+    old = bench.state(("s", "r"))
+    bench.new("r", 2)
+    receipt = bench.publish(bench.side("r", old.metadata_location))
+    _age_all(bench)
+    later(91)
+    left, delete = [deleted], bench.lake.store.files.delete
+
+    def killed(path: str) -> bool:
+        if path.startswith(old.location):
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed
+        return delete(path)
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(bench.lake.store.files, "delete", killed)
+        sweep(bench)
+    try:
+        bench.lake.publishing.rollback(receipt.entries, run_id="x", publish_id=receipt.publish_id)
+    except RollbackRefused:
+        assert bench.read("r") == [2]
+        sweep(bench)
+        assert not Path(old.location).exists()
+    else:
+        assert bench.read("r") == [1]
+
+
+@pytest.mark.parametrize("when", ["before its folder", "during its folder"])
+def test_a_rollback_during_a_sweep_restores_a_whole_table_or_none(
+    bench: Bench, later: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    bench.table("r", 1)
+    bench.table("a", 1)
+    old = bench.state(("s", "r"))
+    bench.new("r", 2)
+    receipt = bench.publish(bench.side("r", old.metadata_location))
+    file = stray(bench, "s/a/data/x.parquet")
+    _age_all(bench)
+    later(91)
+    delete = bench.lake.store.delete
+    place = "/s/a/data" if when == "before its folder" else f"{old.location}/data"
+    refused = []
+
+    def slow(paths: Iterable[str]) -> list[str]:
+        paths = list(paths)
+        if any(place in path for path in paths):
+            try:
+                bench.lake.publishing.rollback(
+                    receipt.entries, run_id="x", publish_id=receipt.publish_id
+                )
+            except RollbackRefused as error:
+                refused.append(str(error))
+        return delete(paths)
+
+    monkeypatch.setattr(bench.lake.store, "delete", slow)
+    sweep(bench)
+    assert not file.exists()
+    assert bool(refused) == (when == "during its folder")
+    assert bench.read("r") == ([2] if refused else [1])
 
 
 def test_without_a_retention_a_replaced_table_stays(
