@@ -87,7 +87,7 @@ class Sweeper:
         survey, plan = self._decided()
         gone = {branch.name for branch in plan.branches}
         tags = _by_table(plan.tags)
-        before_ms = _ms(self._snapshots_before(survey.now))
+        before_ms = 0 if survey.replayed else _ms(self._snapshots_before(survey.now))
         documents: dict[Pointer, md.Document] = {}
         to_remove: list[md.Document] = []
         snapshots = 0
@@ -183,7 +183,7 @@ class Sweeper:
         documents: Mapping[Pointer, md.Document],
         to_remove: Sequence[md.Document] = (),
     ) -> orphans.Orphans:
-        days = self._retention
+        days = None if survey.replayed else self._retention
         return orphans.find(
             self._lake,
             documents,
@@ -369,9 +369,9 @@ def _by_table(tags: Iterable[Swept]) -> dict[str, list[str]]:
 
 
 def _used(survey: Survey, document: md.Document) -> bool:
-    """Return whether a living run has a branch on a table."""
+    """Return whether a living run has a branch on a table, or reads former states of any."""
     refs = md.refs_of(document)
-    return any(lease.branch in refs for lease in survey.live)
+    return survey.replayed or any(lease.branch in refs for lease in survey.live)
 
 
 def _ms(at: datetime) -> int:

@@ -29,6 +29,7 @@ from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.ledger.records import KeptManifest, LedgerPublish
 from sparkwap.maintenance import orphans, removal
+from sparkwap.maintenance import sweeper as sweeper_module
 from sparkwap.maintenance.decision import decide
 from sparkwap.maintenance.survey import manifest_facts, take_survey
 from sparkwap.maintenance.sweeper import Sweeper, SweepReport, end_of_run, lines
@@ -342,6 +343,50 @@ def test_the_receipt_to_which_main_is_rolled_back_after_the_survey_stays(
     monkeypatch.setattr(removal, "sweep_table", slow)
     sweep(bench)
     assert TAG in bench.state(table).refs
+
+
+@pytest.mark.parametrize("begins", ["before the survey", "after the survey"])
+def test_a_replay_keeps_the_states_of_tables(
+    bench: Bench, later: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, begins: str
+) -> None:
+    tables = [bench.table(name, 1) for name in "ab"]
+    receipt = bench.publish(bench.candidate("a", 2), tag_max_age_ms=1)
+    heads = {("s", "a"): bench.head(tables[0], "main"), ("s", "b"): write(bench, tables[1], 2)}
+    bench.lake.publishing.rollback(receipt.entries, run_id="x", publish_id=receipt.publish_id)
+    old = bench.table("r", 1)
+    former = bench.state(old)
+    bench.new("r", 2)
+    bench.publish(bench.side("r", former.metadata_location))
+    _age_all(bench)
+    later(91)
+    holdings: list[leasing.Holding] = []
+
+    def begin() -> None:
+        name = "wap_99999999"
+        lake = bench.lake
+        run = {"run_id": RUN, "branch": name, "command": leasing.REPLAY}
+        holdings.append(leasing.hold(lake.leases, **run))
+
+    if begins == "before the survey":
+        begin()
+        assert not [tag for tag in sweeper(bench).look().plan.tags if tag.name == TAG]
+        assert sweeper(bench).look().snapshots == 0
+    else:
+        decided = sweeper_module.decide
+
+        def decide_and_begin(*arguments: Any) -> Any:
+            found = decided(*arguments)
+            begin()
+            return found
+
+        monkeypatch.setattr(sweeper_module, "decide", decide_and_begin)
+    sweep(bench)
+    for table, head in heads.items():
+        rows = bench.lake.catalog.load_table(table).scan(snapshot_id=head).to_arrow()
+        assert rows["id"].to_pylist() in ([1, 2], [2, 1])
+    assert Path(former.metadata_location).exists()
+    assert len(holdings) == 1
+    holdings[0].release()
 
 
 def test_old_receipts_are_removed_except_that_of_the_present_snapshot(
