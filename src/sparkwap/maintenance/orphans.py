@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 _PARTS = ("data", "metadata")
+_PRIVATE = "wap-diff-"
+"""How files of `sparkwap.catalog.snapshot_files.Part` begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +263,8 @@ def _why_left_alone(
         return "the listing has its files under other names than the catalog"
     for file in files:
         path = plain(file.path)
-        if path in lone and _is_metadata(path):
+        # The private tables of comparisons and audits have identities of their own.
+        if path in lone and _is_metadata(path) and not _name(path).startswith(_PRIVATE):
             try:
                 owner = md.identity(lake.store.reload(file.path))
             except CatalogError:

@@ -25,6 +25,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import PublishedEntry
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
+from sparkwap.catalog.snapshot_files import Snapshot
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.ledger.records import KeptManifest, LedgerPublish
@@ -690,6 +691,19 @@ def test_a_folder_that_another_catalog_also_uses_is_left_alone(
     assert "a table that this catalog does not know" in why
     assert any(why in line for line in lines(report, ""))
     far.lake.close()
+
+
+def test_what_a_killed_comparison_left_in_a_folder_is_deleted(bench: Bench) -> None:
+    table = bench.table("a", 1)
+    document = bench.lake.store.load(bench.state(table).metadata_location)
+    whole = bench.files()
+    snapshot = Snapshot(bench.lake.store, document, document["snapshots"][0])
+    snapshot.part({one.path for one in snapshot.files().data})
+    stray(bench, "s/a/data/x.parquet")
+    _age_all(bench)
+    assert sweep(bench).found.left_alone == {}
+    assert bench.files() <= whole
+    assert bench.read("a") == [1]
 
 
 def test_files_that_are_listed_in_another_spelling_stay(
