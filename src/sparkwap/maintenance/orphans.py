@@ -18,7 +18,7 @@ Deleted files cannot be brought back, so a file is deleted only if all of this h
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -151,7 +151,9 @@ def find(
     return Orphans(tuple(folders), left_alone)
 
 
-def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document]) -> list[Folder]:
+def delete(
+    lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document]
+) -> Iterator[Folder]:
     """Delete the files, unless something refers to them by now.
 
     Args:
@@ -159,15 +161,15 @@ def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document
         orphans: The files, from `find`.
         documents: The metadata that `find` has read.
 
-    Returns:
+    Yields:
         The folders with the deleted files.
 
     Raises:
-        CatalogError: New metadata cannot be read, or a file cannot be deleted.
+        CatalogError: New metadata cannot be read, or some files could not be deleted.
     """
     known = {row.location for row in documents}
     reached: set[str] = set()
-    done: list[Folder] = []
+    stay: list[str] = []
     for number, folder in enumerate(orphans.folders):
         # A rollback may have brought a former table back while other folders were deleted.
         if number == 0 or folder.former:
@@ -176,20 +178,23 @@ def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document
         reached_step(FILES_DELETING, file=folder.path)
         # Metadata files go first, so that a former table is whole or cannot be brought back.
         metadata = [file.path for file in gone if _is_metadata(file.path)]
+        others = [file.path for file in gone if not _is_metadata(file.path)]
         left = [path for path in metadata if not lake.store.files.delete(path)]
-        if not left:
-            left = lake.store.delete(file.path for file in gone if not _is_metadata(file.path))
+        left += others if left else lake.store.delete(others)
         if folder.former:
             _delete_empty_folders(lake, folder.path)
-        if left:
-            raise CatalogError(
-                f"{len(left)} files to which nothing refers could not be deleted, such as "
-                f"{left[0]}. Check the rights to delete there, then sweep again."
-            )
-        reached_step(FILES_DELETED, file=folder.path)
+        stay += left
+        if not left:
+            reached_step(FILES_DELETED, file=folder.path)
+        kept = set(left)
+        gone = [file for file in gone if file.path not in kept]
         if gone:
-            done.append(replace(folder, files=tuple(gone)))
-    return done
+            yield replace(folder, files=tuple(gone))
+    if stay:
+        raise CatalogError(
+            f"{len(stay)} files to which nothing refers could not be deleted, such as "
+            f"{stay[0]}. Check the rights to delete there, then sweep again."
+        )
 
 
 def _reached_since(lake: Lake, known: set[str]) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from sparkwap.catalog import LedgerRows
@@ -153,10 +153,16 @@ class Sweeper:
             rows = survey.rows
             documents = dict(zip(rows, self._lake.store.documents(rows), strict=True))
             found = self._find(survey, documents)
-            report.found = found
+            report.found = orphans.Orphans((), found.left_alone)
             with _reported(report, "files"):
-                gone = orphans.delete(self._lake, found, documents)
-                report.found = orphans.Orphans(tuple(gone), found.left_alone)
+                try:
+                    for folder in orphans.delete(self._lake, found, documents):
+                        folders = (*report.found.folders, folder)
+                        report.found = replace(report.found, folders=folders)
+                except SparkwapError:
+                    if report.found.folders:
+                        self._record_files(report)
+                    raise
                 self._record_files(report)
         return report
 

@@ -830,6 +830,34 @@ def test_a_replaced_table_stays_while_the_publish_can_be_rolled_back(
     everything_readable(bench)
 
 
+@pytest.mark.parametrize("stays", ["x.parquet", "metadata.json"])
+def test_only_files_that_were_deleted_are_reported(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, stays: str
+) -> None:
+    for name in "ab":
+        bench.table(name, 1)
+        stray(bench, f"s/{name}/data/x.parquet")
+        stray(bench, f"s/{name}/data/y.parquet")
+    theirs = bench.lake.store.backend.get(("s", "a"))
+    document = bench.lake.store.load(theirs.location)
+    bench.lake.store.write({md.next_location(document, theirs.location): document})
+    _age_all(bench)
+    files, delete = bench.files(), bench.lake.store.files.delete
+    monkeypatch.setattr(
+        bench.lake.store.files,
+        "delete",
+        lambda path: not (path.endswith(stays) and "/s/a/" in path) and delete(path),
+    )
+    report = sweeper(bench).sweep()
+    (problem,) = report.problems
+    assert "to which nothing refers could not be deleted" in problem
+    reported = {file.path for folder in report.found.folders for file in folder.files}
+    assert reported == files - bench.files()
+    assert len([path for path in reported if "/s/b/data/" in path]) == 2
+    recorded = [row for row in bench.lake.ledger.rows("sweeps") if row["what"] == "files"]
+    assert sum(row["count"] for row in recorded) == len(reported)
+
+
 class Killed(BaseException):
     pass
 
