@@ -958,6 +958,33 @@ def test_a_table_that_was_dropped_by_hand_is_left_alone(
     assert bench.read("n") == [1]
 
 
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_table_with_its_metadata_elsewhere_stays_if_it_was_dropped_by_hand(
+    bench: Bench, later: Callable[[float], None], by_hand: bool
+) -> None:
+    bench.lake.ledger.append(LedgerRows("runs", [{"run_id": RUN, "outcome": "published"}]))
+    bench.lake.ensure_schema(SIDE, BRANCH)
+    elsewhere = {"write.metadata.path": f"{bench.folder}/warehouse/meta/n"}
+    folder = f"{bench.folder}/warehouse/s/n-1a2b3c4d"
+    schema = pa.schema({"id": pa.int64()})
+    table = bench.lake.catalog.create_table((SIDE, "n"), schema, folder, properties=elsewhere)
+    table.append(pa.table({"id": [1]}))
+    receipt = bench.publish(bench.side("n"))
+    location = bench.state(("s", "n")).metadata_location
+    if by_hand:
+        bench.lake.catalog.drop_table(("s", "n"))
+    else:
+        publishing = bench.lake.publishing
+        publishing.rollback(receipt.entries, run_id="x", publish_id=receipt.publish_id)
+    _age_all(bench)
+    later(999)
+    sweep(bench)
+    assert Path(folder).exists() == by_hand
+    if by_hand:
+        bench.lake.catalog.register_table(("s", "n"), location)
+        assert bench.read("n") == [1]
+
+
 @pytest.mark.parametrize("published_again", [True, False])
 def test_a_table_that_a_rollback_brought_back_and_someone_dropped_is_left_alone(
     bench: Bench, later: Callable[[float], None], published_again: bool
