@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.content_equality import same_rows
+from sparkwap.catalog.content_equality import same_rows, same_rows_as
 from sparkwap.core.names import is_publish_tag
 from sparkwap.maintenance.rules import keeps_files
 
@@ -44,7 +44,8 @@ def outdated(
     What stays: each branch and tag; the history of branches other than `main`; all states that
     `main` has had since ``keep_ms``, and as many snapshots as the table's own properties and the
     settings of `main` ask for; each publish of that time, the latest ``keep_publishes`` publishes,
-    before these the last one of each day (in UTC), and for each of them the state to roll back to.
+    before these the last one of each day (in UTC), and for each of them the state to roll back to,
+    and the compactions of others from its rows to `main`, or to the state to roll back to.
 
     Args:
         document: The table's metadata.
@@ -64,18 +65,24 @@ def outdated(
     until = _current_until(document)
     tags = _thinned(document, snapshots, since, keep_publishes)
     kept: set[int] = set()
+    receipts: set[int] = set()
+    heads = {md.main_of(document)}
     for name, ref in md.refs_of(document).items():
         if name in tags:
             continue
         kept.add(ref.snapshot_id)
         if ref.type == "tag":
             kept |= set(bases.get(name, ()))
+            heads |= set(bases.get(name, ()))
+            receipts |= {ref.snapshot_id} if is_publish_tag(name) else set()
         for number, one in enumerate(md.ancestors(document, ref.snapshot_id)):
             if ref.type == "tag":
                 break
             young = until.get(int(one["snapshot-id"]), now_ms) >= since
             if name != md.MAIN or young or number < least:
                 kept.add(int(one["snapshot-id"]))
+    for head in heads:
+        kept |= _proof(document, head, receipts)
     of_main = set(md.ancestor_ids(document, md.main_of(document)))
     gone = [
         number
@@ -86,6 +93,21 @@ def outdated(
         and (number in of_main or "wap_run" in (one.get("summary") or {}))
     ]
     return Outdated(tuple(sorted(tags)), tuple(sorted(gone)))
+
+
+def _proof(document: md.Document, head: int | None, receipts: Collection[int]) -> set[int]:
+    """Return the snapshots that show that ``head`` has the rows of a receipt; empty if not."""
+    found: set[int] = set()
+    for one in md.ancestors(document, head):
+        number, parent = int(one["snapshot-id"]), one.get("parent-snapshot-id")
+        if number in receipts:
+            return found
+        found.add(number)
+        if not set(same_rows_as(one)).isdisjoint(receipts):
+            return found
+        if parent is None or not same_rows(document, int(parent), number):
+            break
+    return set()
 
 
 def _current_until(document: md.Document) -> dict[int, int]:

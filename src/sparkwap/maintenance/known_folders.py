@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -38,8 +38,8 @@ class KnownFolders:
         runs: Short ids of the runs on record.
         schemas: Schemas, side schemas included.
         keep_out: Folders of tables with ``gc.enabled=false``, whose files must not be deleted.
-        last: Metadata files that the ledger names. They are deleted last, because they show which
-            table the folder belonged to.
+        last: Metadata files that the ledger names. They are deleted after the others, because they
+            show which table the folder belonged to.
     """
 
     present: Mapping[str, str]
@@ -142,14 +142,24 @@ def known_folders(
     replacing = [row for row in publishes if row["how"] in _REPLACING]
     replaced = {str(row[column]) for row in replacing for column in _FILES if row.get(column)}
     loaded = lake.store.map(lambda location: _load(lake, location), sorted(replaced))
+    folders = {
+        path: plain(str(document["location"]))
+        for path, document in zip(sorted(replaced), loaded, strict=True)
+        if document
+    }
     everything = [
         *documents.values(),
         *former.values(),
         *to_remove,
         *(document for document in loaded if document),
     ]
+
+    def folder_of(path: str) -> str:
+        # A table with `write.metadata.path` has its metadata elsewhere.
+        return folders.get(path) or _table_folder(path)
+
     published = {
-        _table_folder(row["published_metadata"])
+        folder_of(row["published_metadata"])
         for row in publishes
         if row["published_metadata"] and row["action"] == "publish"
     }
@@ -159,7 +169,7 @@ def known_folders(
     named_schemas = {str(row["schema"]) for row in (*publishes, *sweeps) if row["schema"]}
     return KnownFolders(
         present,
-        frozenset(swept | _removed(publishes)) - set(present),
+        frozenset(swept | _removed(publishes, folder_of)) - set(present),
         frozenset(published),
         frozenset(
             {md.identity(document) for document in everything}
@@ -172,7 +182,7 @@ def known_folders(
     )
 
 
-def _removed(publishes: Sequence[Mapping[str, Any]]) -> set[str]:
+def _removed(publishes: Sequence[Mapping[str, Any]], folder_of: Callable[[str], str]) -> set[str]:
     """Return the folders of tables that a publish replaced or a rollback removed.
 
     The table that was last published under a name stays, also if the catalog has it no longer:
@@ -186,14 +196,14 @@ def _removed(publishes: Sequence[Mapping[str, Any]]) -> set[str]:
         elif row["action"] == "rollback" and row["how"] in _REPLACING:
             path = row["published_metadata"]
         if path:
-            removed.add(_table_folder(path))
+            removed.add(folder_of(path))
     last: dict[Identifier, str | None] = {}
     for publish in reversed(group_publishes(publishes)):
         for entry in publish.entries:
             last.setdefault(entry.identifier, entry.base_metadata_location)
         for entry in publish.left:
             last[entry.identifier] = entry.published_metadata_location
-    return removed - {_table_folder(path) for path in last.values() if path}
+    return removed - {folder_of(path) for path in last.values() if path}
 
 
 def _table_folder(metadata_file: str) -> str:

@@ -18,7 +18,7 @@ Deleted files cannot be brought back, so a file is deleted only if all of this h
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 _PARTS = ("data", "metadata")
+_PRIVATE = "wap-diff-"
+"""How files of `sparkwap.catalog.snapshot_files.Part` begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,9 @@ def find(
     return Orphans(tuple(folders), left_alone)
 
 
-def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document]) -> list[Folder]:
+def delete(
+    lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document]
+) -> Iterator[Folder]:
     """Delete the files, unless something refers to them by now.
 
     Args:
@@ -157,36 +161,48 @@ def delete(lake: Lake, orphans: Orphans, documents: Mapping[Pointer, md.Document
         orphans: The files, from `find`.
         documents: The metadata that `find` has read.
 
-    Returns:
+    Yields:
         The folders with the deleted files.
 
     Raises:
-        CatalogError: New metadata cannot be read, or a file cannot be deleted.
+        CatalogError: New metadata cannot be read, or some files could not be deleted.
     """
     known = {row.location for row in documents}
-    rows = [*lake.store.backend.all(), *lake.store.backend.others()]
-    fresh = {row: lake.store.load(row.location) for row in rows if row.location not in known}
-    reached = _reached(lake, fresh, {}, others=False)
-    done: list[Folder] = []
-    for folder in orphans.folders:
+    reached: set[str] = set()
+    stay: list[str] = []
+    for number, folder in enumerate(orphans.folders):
+        # A rollback may have brought a former table back while other folders were deleted.
+        if number == 0 or folder.former:
+            reached |= _reached_since(lake, known)
         gone = [file for file in folder.files if plain(file.path) not in reached]
         reached_step(FILES_DELETING, file=folder.path)
-        # Metadata files are deleted last, because they show which table the folder belongs to.
-        left = lake.store.delete(file.path for file in gone if not _is_metadata(file.path))
-        for file in gone:
-            if not left and _is_metadata(file.path) and not lake.store.files.delete(file.path):
-                left.append(file.path)
+        # Metadata files go first, so that a former table is whole or cannot be brought back.
+        metadata = [file.path for file in gone if _is_metadata(file.path)]
+        others = [file.path for file in gone if not _is_metadata(file.path)]
+        left = [path for path in metadata if not lake.store.files.delete(path)]
+        left += others if left else lake.store.delete(others)
         if folder.former:
             _delete_empty_folders(lake, folder.path)
-        if left:
-            raise CatalogError(
-                f"{len(left)} files to which nothing refers could not be deleted, such as "
-                f"{left[0]}. Check the rights to delete there, then sweep again."
-            )
-        reached_step(FILES_DELETED, file=folder.path)
+        stay += left
+        if not left:
+            reached_step(FILES_DELETED, file=folder.path)
+        kept = set(left)
+        gone = [file for file in gone if file.path not in kept]
         if gone:
-            done.append(replace(folder, files=tuple(gone)))
-    return done
+            yield replace(folder, files=tuple(gone))
+    if stay:
+        raise CatalogError(
+            f"{len(stay)} files to which nothing refers could not be deleted, such as "
+            f"{stay[0]}. Check the rights to delete there, then sweep again."
+        )
+
+
+def _reached_since(lake: Lake, known: set[str]) -> set[str]:
+    """Return the files to which new metadata refer; adds the metadata files to ``known``."""
+    rows = [*lake.store.backend.all(), *lake.store.backend.others()]
+    fresh = {row: lake.store.load(row.location) for row in rows if row.location not in known}
+    known.update(row.location for row in fresh)
+    return _reached(lake, fresh, {}, others=False)
 
 
 def listing(lake: Lake, folder: str) -> list[Listed]:
@@ -252,7 +268,8 @@ def _why_left_alone(
         return "the listing has its files under other names than the catalog"
     for file in files:
         path = plain(file.path)
-        if path in lone and _is_metadata(path):
+        # The private tables of comparisons and audits have identities of their own.
+        if path in lone and _is_metadata(path) and not _name(path).startswith(_PRIVATE):
             try:
                 owner = md.identity(lake.store.reload(file.path))
             except CatalogError:
@@ -273,7 +290,7 @@ def _is_metadata(path: str) -> bool:
 
 
 def _turn(path: str, known: KnownFolders) -> tuple[bool, bool, str]:
-    return _is_metadata(path), plain(path) in known.last, path
+    return not _is_metadata(path), plain(path) in known.last, path
 
 
 def _delete_empty_folders(lake: Lake, folder: str) -> None:

@@ -19,7 +19,7 @@ from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import GateError
 from sparkwap.core.names import base_tag
 from sparkwap.maintenance.rules import keeps_files
-from sparkwap.maintenance.survey import branch_facts, is_needed
+from sparkwap.maintenance.survey import branch_facts, is_needed, replay
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
@@ -70,14 +70,14 @@ def sweep_branch(
         branch: The audit branch.
         run_id: The run that sweeps.
         reason: The reason, for the ledger.
-        older_than: Remove only snapshots from before this time; a later sweep removes the others.
+        older_than: Remove only snapshots from before this time, and none during a replay; a later
+            sweep removes the others.
         last_seen: The last activity on the branch, by which it is past its age; None for any.
 
     Raises:
         InUse: A living run uses the branch, or a later one has used it; nothing has changed.
         CatalogError: Other writers were faster in each try, or the database failed.
     """
-    before_ms = int(older_than.timestamp() * 1000)
     lake.ledger.ensure({"runs", "sweeps"})
 
     # What former attempts have done, on a catalog that is not atomic.
@@ -92,6 +92,8 @@ def sweep_branch(
                 later = fact.known and fact.last_seen and fact.last_seen > last_seen
                 if fact.name == branch and later:
                     raise InUse(f"A run has used {branch} meanwhile. The branch was not changed.")
+        replayed = replay(leasing.living(lake.leases)) is not None
+        before_ms = 0 if replayed else int(older_than.timestamp() * 1000)
         dead = tuple(lease for lease in lake.leases.all() if lease.branch == branch)
         schemas = {schema for schema, owner in marked.items() if owner == branch}
         side = [row for row in rows if row.identifier[0] in schemas]
@@ -152,7 +154,8 @@ def sweep_table(
 ) -> tuple[tuple[str, ...], int]:
     """Remove tags of a table, and the snapshots of runs that no branch or tag reaches.
 
-    A table on which a living run has a branch stays as it is, and so do tags that are needed again.
+    A table on which a living run has a branch stays as it is, all do during a replay, and so do
+    tags that are needed again.
 
     Args:
         lake: The lake.
@@ -178,9 +181,10 @@ def sweep_table(
         document = lake.store.load(row.location)
         refs = md.refs_of(document)
         # Read after the table: a run takes its lease before it opens a branch.
-        living = {lease.branch for lease in leasing.living(lake.leases)}
+        leases = leasing.living(lake.leases)
+        living = {lease.branch for lease in leases}
         # A change of refs makes the commit of a writer fail, even on another branch.
-        if living & set(refs):
+        if living & set(refs) or replay(leases):
             return Staged(((), 0))
         unneeded = (tag for tag in tags if tag in refs and not is_needed(document, tag, living))
         gone = tuple(sorted(unneeded))

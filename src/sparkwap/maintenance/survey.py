@@ -61,6 +61,17 @@ class Survey:
         """The leases of runs that live."""
         return tuple(lease for lease, lives in self.leases if lives)
 
+    @property
+    def replayed(self) -> bool:
+        """Whether a living run reads former states of tables."""
+        return replay(self.live) is not None
+
+
+def replay(living: Iterable[Lease]) -> str | None:
+    """Return a living run that reads former states of tables, in words; None if there is none."""
+    found = (leasing.describe(one, lives=True) for one in living if one.command == leasing.REPLAY)
+    return next(found, None)
+
 
 @dataclass
 class _Seen:
@@ -85,9 +96,10 @@ def take_survey(lake: Lake) -> Survey:
     in_use = {lease.branch: leasing.describe(lease, lives=True) for lease, lives in leases if lives}
     tags: list[TagFact] = []
     published, undone = _published_at(lake), _undone_at(lake)
+    replayed = replay(lease for lease, lives in leases if lives)
     for row, document in documents.items():
         if row.identifier[0] not in marked and row.kind == "table":
-            tags += _tags(row.identifier, document, in_use, published, undone)
+            tags += _tags(row.identifier, document, in_use, published, undone, replayed)
     return Survey(
         datetime.fromtimestamp(now, UTC),
         facts,
@@ -175,9 +187,11 @@ def _tags(
     in_use: Mapping[str, str],
     published: Mapping[str, datetime],
     undone: Mapping[str, datetime],
+    replayed: str | None,
 ) -> Iterable[TagFact]:
     refs = md.refs_of(document)
     using = [words for branch, words in in_use.items() if branch in refs]
+    using += [replayed] if replayed else []
     for name, ref in refs.items():
         branch, aborted = branch_of_base_tag(name), publish_of_abort_tag(name)
         if aborted is not None and ref.type == "tag":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from sparkwap.catalog import LedgerRows
@@ -87,7 +87,7 @@ class Sweeper:
         survey, plan = self._decided()
         gone = {branch.name for branch in plan.branches}
         tags = _by_table(plan.tags)
-        before_ms = _ms(self._snapshots_before(survey.now))
+        before_ms = 0 if survey.replayed else _ms(self._snapshots_before(survey.now))
         documents: dict[Pointer, md.Document] = {}
         to_remove: list[md.Document] = []
         snapshots = 0
@@ -153,10 +153,16 @@ class Sweeper:
             rows = survey.rows
             documents = dict(zip(rows, self._lake.store.documents(rows), strict=True))
             found = self._find(survey, documents)
-            report.found = found
+            report.found = orphans.Orphans((), found.left_alone)
             with _reported(report, "files"):
-                gone = orphans.delete(self._lake, found, documents)
-                report.found = orphans.Orphans(tuple(gone), found.left_alone)
+                try:
+                    for folder in orphans.delete(self._lake, found, documents):
+                        folders = (*report.found.folders, folder)
+                        report.found = replace(report.found, folders=folders)
+                except SparkwapError:
+                    if report.found.folders:
+                        self._record_files(report)
+                    raise
                 self._record_files(report)
         return report
 
@@ -183,7 +189,7 @@ class Sweeper:
         documents: Mapping[Pointer, md.Document],
         to_remove: Sequence[md.Document] = (),
     ) -> orphans.Orphans:
-        days = self._retention
+        days = None if survey.replayed else self._retention
         return orphans.find(
             self._lake,
             documents,
@@ -369,9 +375,9 @@ def _by_table(tags: Iterable[Swept]) -> dict[str, list[str]]:
 
 
 def _used(survey: Survey, document: md.Document) -> bool:
-    """Return whether a living run has a branch on a table."""
+    """Return whether a living run has a branch on a table, or reads former states of any."""
     refs = md.refs_of(document)
-    return any(lease.branch in refs for lease in survey.live)
+    return survey.replayed or any(lease.branch in refs for lease in survey.live)
 
 
 def _ms(at: datetime) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -158,11 +159,14 @@ class Undoer:
         return document
 
     def _base(self, entry: PublishedEntry) -> md.Document:
-        try:
-            return self.load(str(entry.base_metadata_location))
-        except MetadataFileMissing as error:
-            expected = f"metadata {entry.base_metadata_location}"
-            raise Differs(entry.identifier, "base", expected, "that the file is gone") from error
+        location = str(entry.base_metadata_location)
+        with suppress(MetadataFileMissing):
+            document = self.load(location)
+            # It may have been read before a sweep has deleted the table's files.
+            if self.exists(location):
+                return document
+        expected = f"metadata {location}"
+        raise Differs(entry.identifier, "base", expected, "that the file is gone")
 
     def _unmoved(self, entry: PublishedEntry, live: Pointer | None) -> Pointer:
         """Return the live row if it still has the published rows, apart from branches and tags."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.bench import BRANCH, RUN, SIDE, on_branch, values
+from helpers.bench import BRANCH, RUN, SIDE, compact, on_branch, values
 
 from sparkwap.catalog import LedgerRows, PublishRefused, RollbackRefused
 from sparkwap.catalog import lease as leasing
@@ -269,6 +269,22 @@ def test_a_publish_before_a_compaction_can_be_rolled_back(many: Bench) -> None:
     assert many.read("t") == [*ROWS, 17]
     undo = {"run_id": receipt.run_id, "publish_id": receipt.publish_id}
     many.lake.publishing.rollback(receipt.entries, **undo)
+    assert many.read("t") == ROWS
+
+
+def test_publishes_can_be_rolled_back_over_old_compactions_of_others(
+    many: Bench, later: Callable[[float], None]
+) -> None:
+    receipts = []
+    for number in (21, 22):
+        receipts.append(publish(many, number))
+        for _ in range(3):
+            compact(many.lake, NAME)
+    later(20)
+    maintain(many, everything=False, tables=["s.t"])
+    assert len(document(many)["snapshots"]) < 8 + 2 * 4
+    for receipt in reversed(receipts):
+        roll_back(many, receipt)
     assert many.read("t") == ROWS
 
 

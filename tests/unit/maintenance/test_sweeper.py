@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,16 +19,18 @@ from helpers.bench import on_branch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkwap.catalog import LedgerRows, PublishRefused
+from sparkwap.catalog import LedgerRows, PublishRefused, RollbackRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import PublishedEntry
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
+from sparkwap.catalog.snapshot_files import Snapshot
 from sparkwap.core.errors import CatalogError
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.ledger.records import KeptManifest, LedgerPublish
 from sparkwap.maintenance import orphans, removal
+from sparkwap.maintenance import sweeper as sweeper_module
 from sparkwap.maintenance.decision import decide
 from sparkwap.maintenance.survey import manifest_facts, take_survey
 from sparkwap.maintenance.sweeper import Sweeper, SweepReport, end_of_run, lines
@@ -344,6 +346,50 @@ def test_the_receipt_to_which_main_is_rolled_back_after_the_survey_stays(
     assert TAG in bench.state(table).refs
 
 
+@pytest.mark.parametrize("begins", ["before the survey", "after the survey"])
+def test_a_replay_keeps_the_states_of_tables(
+    bench: Bench, later: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, begins: str
+) -> None:
+    tables = [bench.table(name, 1) for name in "ab"]
+    receipt = bench.publish(bench.candidate("a", 2), tag_max_age_ms=1)
+    heads = {("s", "a"): bench.head(tables[0], "main"), ("s", "b"): write(bench, tables[1], 2)}
+    bench.lake.publishing.rollback(receipt.entries, run_id="x", publish_id=receipt.publish_id)
+    old = bench.table("r", 1)
+    former = bench.state(old)
+    bench.new("r", 2)
+    bench.publish(bench.side("r", former.metadata_location))
+    _age_all(bench)
+    later(91)
+    holdings: list[leasing.Holding] = []
+
+    def begin() -> None:
+        name = "wap_99999999"
+        lake = bench.lake
+        run = {"run_id": RUN, "branch": name, "command": leasing.REPLAY}
+        holdings.append(leasing.hold(lake.leases, **run))
+
+    if begins == "before the survey":
+        begin()
+        assert not [tag for tag in sweeper(bench).look().plan.tags if tag.name == TAG]
+        assert sweeper(bench).look().snapshots == 0
+    else:
+        decided = sweeper_module.decide
+
+        def decide_and_begin(*arguments: Any) -> Any:
+            found = decided(*arguments)
+            begin()
+            return found
+
+        monkeypatch.setattr(sweeper_module, "decide", decide_and_begin)
+    sweep(bench)
+    for table, head in heads.items():
+        rows = bench.lake.catalog.load_table(table).scan(snapshot_id=head).to_arrow()
+        assert rows["id"].to_pylist() in ([1, 2], [2, 1])
+    assert Path(former.metadata_location).exists()
+    assert len(holdings) == 1
+    holdings[0].release()
+
+
 def test_old_receipts_are_removed_except_that_of_the_present_snapshot(
     bench: Bench, later: Callable[[float], None]
 ) -> None:
@@ -647,6 +693,19 @@ def test_a_folder_that_another_catalog_also_uses_is_left_alone(
     far.lake.close()
 
 
+def test_what_a_killed_comparison_left_in_a_folder_is_deleted(bench: Bench) -> None:
+    table = bench.table("a", 1)
+    document = bench.lake.store.load(bench.state(table).metadata_location)
+    whole = bench.files()
+    snapshot = Snapshot(bench.lake.store, document, document["snapshots"][0])
+    snapshot.part({one.path for one in snapshot.files().data})
+    stray(bench, "s/a/data/x.parquet")
+    _age_all(bench)
+    assert sweep(bench).found.left_alone == {}
+    assert bench.files() <= whole
+    assert bench.read("a") == [1]
+
+
 def test_files_that_are_listed_in_another_spelling_stay(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -771,6 +830,107 @@ def test_a_replaced_table_stays_while_the_publish_can_be_rolled_back(
     everything_readable(bench)
 
 
+@pytest.mark.parametrize("stays", ["x.parquet", "metadata.json"])
+def test_only_files_that_were_deleted_are_reported(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, stays: str
+) -> None:
+    for name in "ab":
+        bench.table(name, 1)
+        stray(bench, f"s/{name}/data/x.parquet")
+        stray(bench, f"s/{name}/data/y.parquet")
+    theirs = bench.lake.store.backend.get(("s", "a"))
+    document = bench.lake.store.load(theirs.location)
+    bench.lake.store.write({md.next_location(document, theirs.location): document})
+    _age_all(bench)
+    files, delete = bench.files(), bench.lake.store.files.delete
+    monkeypatch.setattr(
+        bench.lake.store.files,
+        "delete",
+        lambda path: not (path.endswith(stays) and "/s/a/" in path) and delete(path),
+    )
+    report = sweeper(bench).sweep()
+    (problem,) = report.problems
+    assert "to which nothing refers could not be deleted" in problem
+    reported = {file.path for folder in report.found.folders for file in folder.files}
+    assert reported == files - bench.files()
+    assert len([path for path in reported if "/s/b/data/" in path]) == 2
+    recorded = [row for row in bench.lake.ledger.rows("sweeps") if row["what"] == "files"]
+    assert sum(row["count"] for row in recorded) == len(reported)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("deleted", range(4))
+def test_a_replaced_table_is_restored_whole_or_not_after_a_sweep_was_killed(
+    bench: Bench,
+    later: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
+    deleted: int,
+) -> None:
+    bench.table("r", 1)
+    old = bench.state(("s", "r"))
+    bench.new("r", 2)
+    receipt = bench.publish(bench.side("r", old.metadata_location))
+    _age_all(bench)
+    later(91)
+    left, delete = [deleted], bench.lake.store.files.delete
+
+    def killed(path: str) -> bool:
+        if path.startswith(old.location):
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed
+        return delete(path)
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(bench.lake.store.files, "delete", killed)
+        sweep(bench)
+    try:
+        bench.lake.publishing.rollback(receipt.entries, run_id="x", publish_id=receipt.publish_id)
+    except RollbackRefused:
+        assert bench.read("r") == [2]
+        sweep(bench)
+        assert not Path(old.location).exists()
+    else:
+        assert bench.read("r") == [1]
+
+
+@pytest.mark.parametrize("when", ["before its folder", "during its folder"])
+def test_a_rollback_during_a_sweep_restores_a_whole_table_or_none(
+    bench: Bench, later: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    bench.table("r", 1)
+    bench.table("a", 1)
+    old = bench.state(("s", "r"))
+    bench.new("r", 2)
+    receipt = bench.publish(bench.side("r", old.metadata_location))
+    file = stray(bench, "s/a/data/x.parquet")
+    _age_all(bench)
+    later(91)
+    delete = bench.lake.store.delete
+    place = "/s/a/data" if when == "before its folder" else f"{old.location}/data"
+    refused = []
+
+    def slow(paths: Iterable[str]) -> list[str]:
+        paths = list(paths)
+        if any(place in path for path in paths):
+            try:
+                bench.lake.publishing.rollback(
+                    receipt.entries, run_id="x", publish_id=receipt.publish_id
+                )
+            except RollbackRefused as error:
+                refused.append(str(error))
+        return delete(paths)
+
+    monkeypatch.setattr(bench.lake.store, "delete", slow)
+    sweep(bench)
+    assert not file.exists()
+    assert bool(refused) == (when == "during its folder")
+    assert bench.read("r") == ([2] if refused else [1])
+
+
 def test_without_a_retention_a_replaced_table_stays(
     bench: Bench, later: Callable[[float], None]
 ) -> None:
@@ -796,6 +956,33 @@ def test_a_table_that_was_dropped_by_hand_is_left_alone(
     assert location.exists()
     bench.lake.catalog.register_table(("s", "n"), str(location))
     assert bench.read("n") == [1]
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_table_with_its_metadata_elsewhere_stays_if_it_was_dropped_by_hand(
+    bench: Bench, later: Callable[[float], None], by_hand: bool
+) -> None:
+    bench.lake.ledger.append(LedgerRows("runs", [{"run_id": RUN, "outcome": "published"}]))
+    bench.lake.ensure_schema(SIDE, BRANCH)
+    elsewhere = {"write.metadata.path": f"{bench.folder}/warehouse/meta/n"}
+    folder = f"{bench.folder}/warehouse/s/n-1a2b3c4d"
+    schema = pa.schema({"id": pa.int64()})
+    table = bench.lake.catalog.create_table((SIDE, "n"), schema, folder, properties=elsewhere)
+    table.append(pa.table({"id": [1]}))
+    receipt = bench.publish(bench.side("n"))
+    location = bench.state(("s", "n")).metadata_location
+    if by_hand:
+        bench.lake.catalog.drop_table(("s", "n"))
+    else:
+        publishing = bench.lake.publishing
+        publishing.rollback(receipt.entries, run_id="x", publish_id=receipt.publish_id)
+    _age_all(bench)
+    later(999)
+    sweep(bench)
+    assert Path(folder).exists() == by_hand
+    if by_hand:
+        bench.lake.catalog.register_table(("s", "n"), location)
+        assert bench.read("n") == [1]
 
 
 @pytest.mark.parametrize("published_again", [True, False])
