@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from sparkwap.core import errors as core_errors
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing import Entry, LandingError, drift, kafka, parse_entry, reading
-from sparkwap.landing.topic import Known, Range, TopicState, known_of, read_name, unread_ranges
+from sparkwap.landing.topic import (
+    Known,
+    Range,
+    TopicState,
+    known_of,
+    needs_keys,
+    read_name,
+    unread_ranges,
+)
 
 ID, OTHER = "a" * 22, "Zz-_" * 5 + "Zz"
 STREAM: dict[str, Any] = {
@@ -235,6 +243,23 @@ def test_a_full_refresh_keeps_what_the_log_has(
     refused = pytest.raises(LandingError, match="would lose rows") if lost else nullcontext()
     with refused:
         reading.require_all_messages(entry(), log, TopicState(ID, {0: offsets}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "partitions", "needed"),
+    [
+        ({"load": "upserts"}, 2, True),
+        ({"load": "upserts"}, 1, False),
+        ({"load": "inserts"}, 2, False),
+        ({"load": "upserts", "sequence": {"at": "timestamp"}}, 2, False),
+        ({"format": "debezium"}, 2, False),
+        ({"format": "debezium", "sequence": {"kafka.offset": "bigint"}}, 2, True),
+    ],
+)
+def test_messages_need_keys_where_offsets_order_several_partitions(
+    settings: dict[str, Any], partitions: int, needed: bool
+) -> None:
+    assert needs_keys(entry(**settings), partitions) == needed
 
 
 def test_columns_that_a_table_cannot_have_are_refused_by_row() -> None:
