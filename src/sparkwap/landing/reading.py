@@ -327,9 +327,8 @@ class Reader:
             mapping = drift.map_columns(self.entry, group.layout, group.columns, extras, where)
             extras += mapping.new
             usable = tuple(c for c in group.columns if c not in mapping.refused)
-            mapped.append(
-                replace(group, columns=usable, sources=mapping.sources, refused=mapping.refused)
-            )
+            refused = () if self.entry.on_new_columns == "ignore" else mapping.refused
+            mapped.append(replace(group, columns=usable, sources=mapping.sources, refused=refused))
             for notice in mapping.notices:
                 self.here.tell(notice)
         columns = [*self.entry.columns, *extras]
