@@ -186,9 +186,11 @@ def _landing_file(
     layout = layout_of(path.name, entry)
     if layout is None or not path.is_file():
         patterns = any_of(la.match for la in entry.layouts)
+        what = "" if layout is None else "is not a file, so it "
         raise LandingError(
-            f"{path} matches no layout of the landing entry of '{entry.entity}' ({patterns}). "
-            "Nothing was read. Add a layout to 'files' of the entry, or move the file away."
+            f"{path} {what}matches no layout of the landing entry of '{entry.entity}' "
+            f"({patterns}). Nothing was read. Add a layout to 'files' of the entry, or move it "
+            "away."
         )
     name = _require_inside(root, path, resolved)
     try:

@@ -24,7 +24,14 @@ from sparkwap.landing.index import LISTING, Index
 from sparkwap.landing.landing_files import LandingFile, layout_of, unchanged
 from sparkwap.landing.log_state import NOTHING, KnownFiles, known_log, open_bad_rows, read_known
 from sparkwap.landing.row_sql import text
-from sparkwap.landing.topic import Known, Range, TopicState, unread_ranges
+from sparkwap.landing.topic import (
+    Known,
+    Range,
+    TopicState,
+    needs_keys,
+    read_name,
+    unread_ranges,
+)
 from sparkwap.landing.unread import copies, files_to_read, parse_until, root_of
 
 if TYPE_CHECKING:
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
 
 
 EMPTY = Contents((), 0)
+_NO_KEY = "the message has no key, so its offset does not order it after those of other partitions"
 
 
 def model(dbt: Any, session: SparkSession) -> DataFrame:
@@ -78,7 +86,8 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
             require_all_messages(entry, before, state)
         had = read_known(table, entry.topic) if table is not None else Known()
         ranges = unread_ranges(entry, had, state)
-        return reader.read_messages(ranges, kafka.spark_options(settings))
+        options = kafka.spark_options(settings)
+        return reader.read_messages(ranges, options, len(state.offsets))
     until = parse_until(here.settings.get(UNTIL) or drop.get("until"))
     index = Index.of_model(here.target_folder, name, root, entry.path)
     # Not a setting: `dbt retry` would reuse the setting, and miss files that landed since.
@@ -214,12 +223,15 @@ class Reader:
             files, again, looks, lambda g: FORMATS[g.layout.format].rows(self.session, g)
         )
 
-    def read_messages(self, ranges: Sequence[Range], options: Mapping[str, str]) -> DataFrame:
+    def read_messages(
+        self, ranges: Sequence[Range], options: Mapping[str, str], partitions: int
+    ) -> DataFrame:
         """Return the log rows of ranges of messages, each of which is a file of the log.
 
         Args:
             ranges: at most one range for each partition of the topic.
             options: the options of the connection, for Spark.
+            partitions: the number of partitions of the topic.
         """
         if not ranges:
             return self.nothing()
@@ -233,8 +245,18 @@ class Reader:
         ]
         return self._log(
             files, {}, {file: looks.get(file.name, EMPTY) for file in files},
-            lambda group: format_.parse(texts, group),
+            lambda group: self._with_keys(format_.parse(texts, group), partitions),
         )  # fmt: skip
+
+    def _with_keys(self, rows: DataFrame, partitions: int) -> DataFrame:
+        """Return the rows of messages; those that lack the key that they need are bad."""
+        from pyspark.sql.functions import expr
+
+        if not needs_keys(self.entry, partitions):
+            return rows
+        return rows.withColumn(
+            "_broken", expr(f"coalesce(_broken, if(_message_key is null, {text(_NO_KEY)}, null))")
+        )
 
     def _log(
         self,
@@ -305,9 +327,8 @@ class Reader:
             mapping = drift.map_columns(self.entry, group.layout, group.columns, extras, where)
             extras += mapping.new
             usable = tuple(c for c in group.columns if c not in mapping.refused)
-            mapped.append(
-                replace(group, columns=usable, sources=mapping.sources, refused=mapping.refused)
-            )
+            refused = () if self.entry.on_new_columns == "ignore" else mapping.refused
+            mapped.append(replace(group, columns=usable, sources=mapping.sources, refused=refused))
             for notice in mapping.notices:
                 self.here.tell(notice)
         columns = [*self.entry.columns, *extras]
@@ -375,10 +396,15 @@ class Reader:
             "_file_path as _path", "_file_path", "_load_date", "_load"
         )
         columns, groups = self._map(groups)
+        # Also a partition without messages has a range in the log.
+        partitions = len({r.partition for name in self.known.files if (r := read_name(name))})
         parts = [
             log.rows(
-                FORMATS[group.layout.format].text_format.parse(
-                    texts.where(f"_path in ({', '.join(map(text, group.paths))})"), group
+                self._with_keys(
+                    FORMATS[group.layout.format].text_format.parse(
+                        texts.where(f"_path in ({', '.join(map(text, group.paths))})"), group
+                    ),
+                    partitions,
                 ),
                 listed, self.entry, group.layout, columns, _has_code(group), undated=False,
             ).where("_kind = 'row'")

@@ -194,7 +194,7 @@ def _require_same_topic(entry: Entry, known: Known, state: TopicState) -> None:
 
 def _require_order(entry: Entry, known: Known, added: list[int]) -> None:
     """Check that the offset alone still orders the messages of a key."""
-    if not orders_by_offset(entry) or entry.layouts[0].load == "inserts":
+    if not _needs_order(entry):
         return
     why = ""
     if known.others:
@@ -207,6 +207,15 @@ def _require_order(entry: Entry, known: Known, added: list[int]) -> None:
             f"The offset does not order the messages of the topic '{entry.topic}' after those of "
             f"the log: {why}. Nothing was read; main is as it was. {_NEW_MODEL}"
         )
+
+
+def _needs_order(entry: Entry) -> bool:
+    return orders_by_offset(entry) and entry.layouts[0].load != "inserts"
+
+
+def needs_keys(entry: Entry, partitions: int) -> bool:
+    """Return whether messages need keys: Kafka may put others of an entity in any partition."""
+    return partitions > 1 and _needs_order(entry)
 
 
 def orders_by_offset(entry: Entry) -> bool:

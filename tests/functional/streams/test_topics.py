@@ -60,6 +60,21 @@ def test_each_message_is_read_once(broker: Broker, make_streams: MakeStreams) ->
     assert len({row["_batch"] for row in rows}) == 2
 
 
+def test_a_message_without_a_key_is_bad_where_offsets_order_several_partitions(
+    broker: Broker, make_streams: MakeStreams
+) -> None:
+    broker.create("loose", partitions=2)
+    project = make_streams({"loose": stream("loose", load="upserts", threshold=1)})
+    send(broker, "loose", {"id": 1, "state": "a"})
+    broker.send("loose", ['{"id": 1, "state": "b"}'], partition=1)
+    project.build().succeeded()
+    assert states(project, "loose") == {1: "a"}
+    (bad,) = project.rows("raw_loose", "bad")
+    assert bad["_error"].startswith("the message has no key")
+    project.build("-s", "raw_loose", landing_replay=True).succeeded()
+    assert len(project.rows("raw_loose", "row")) == 1
+
+
 def test_a_message_keeps_its_key_its_time_and_its_headers(
     broker: Broker, make_streams: MakeStreams
 ) -> None:

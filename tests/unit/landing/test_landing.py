@@ -142,6 +142,12 @@ def test_unexpected_files_and_folders_are_refused(
         listed(tmp_path)
 
 
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
+    (tmp_path / "policies/load_date=2024-01-01/a_full.csv").mkdir(parents=True)
+    with pytest.raises(LandingError, match=r"a_full\.csv is not a file, so it matches no layout"):
+        listed(tmp_path)
+
+
 def test_a_missing_landing_folder_names_the_setting(tmp_path: Path) -> None:
     with pytest.raises(LandingError, match=r"There is no landing folder .*Set `drop.root`"):
         listed(tmp_path / "nowhere")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Uuid
@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 from sparkwap.core import errors as core_errors
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing import Entry, LandingError, drift, kafka, parse_entry, reading
-from sparkwap.landing.topic import Known, Range, TopicState, known_of, read_name, unread_ranges
+from sparkwap.landing.formats.base import Group
+from sparkwap.landing.log_state import NOTHING
+from sparkwap.landing.topic import (
+    Known,
+    Range,
+    TopicState,
+    known_of,
+    needs_keys,
+    read_name,
+    unread_ranges,
+)
 
 ID, OTHER = "a" * 22, "Zz-_" * 5 + "Zz"
 STREAM: dict[str, Any] = {
@@ -237,6 +247,23 @@ def test_a_full_refresh_keeps_what_the_log_has(
         reading.require_all_messages(entry(), log, TopicState(ID, {0: offsets}))
 
 
+@pytest.mark.parametrize(
+    ("settings", "partitions", "needed"),
+    [
+        ({"load": "upserts"}, 2, True),
+        ({"load": "upserts"}, 1, False),
+        ({"load": "inserts"}, 2, False),
+        ({"load": "upserts", "sequence": {"at": "timestamp"}}, 2, False),
+        ({"format": "debezium"}, 2, False),
+        ({"format": "debezium", "sequence": {"kafka.offset": "bigint"}}, 2, True),
+    ],
+)
+def test_messages_need_keys_where_offsets_order_several_partitions(
+    settings: dict[str, Any], partitions: int, needed: bool
+) -> None:
+    assert needs_keys(entry(**settings), partitions) == needed
+
+
 def test_columns_that_a_table_cannot_have_are_refused_by_row() -> None:
     renamed = entry(columns={"id": "bigint", "symbol": "string"}, renames={"Symbol": "symbol"})
     published = ["id", "Symbol", "symbol", "Id", "a", "A", "", "b\n", "new"]
@@ -244,6 +271,15 @@ def test_columns_that_a_table_cannot_have_are_refused_by_row() -> None:
     assert found.refused == ("Id", "a", "A", "", "b\n")
     assert found.sources["symbol"] == ("Symbol", "symbol")
     assert found.new == ("new",)
+
+
+@pytest.mark.parametrize(("policy", "refused"), [("append", ("ID", "b\n")), ("ignore", ())])
+def test_no_row_is_bad_for_columns_that_are_ignored(policy: str, refused: tuple[str, ...]) -> None:
+    parsed, nothing = entry(on_new_columns=policy), cast("Any", None)
+    group = Group(parsed, parsed.layouts[0], ("r",), ("id", "ID", "b\n", "state"), ("r",))
+    here = SimpleNamespace(tell=lambda _: None)
+    _, (found,) = reading.Reader(nothing, parsed, NOTHING, cast("Any", here))._map([group])
+    assert (found.columns, found.refused) == (("id", "state"), refused)
 
 
 def test_upserts_are_only_for_streams() -> None:
