@@ -156,7 +156,8 @@ class Reuse:
         )
         # What the ledger keeps has no meta, where the landing entries are.
         files = unread(place, whole, Path(command.project_root), command.target_path)
-        gatherer = Gatherer(manifest, command.lake, files, run.invocation.session)
+        session, dispatch = run.invocation.session, command.config.dispatch
+        gatherer = Gatherer(manifest, command.lake, files, session, dispatch)
         self._planned = gatherer.now
         return gatherer.plan()
 
