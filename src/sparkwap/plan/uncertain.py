@@ -40,6 +40,11 @@ _METADATA_TABLE = re.compile(
     r"|metadata_log_entries|partitions|position_deletes|changes)\b",
     re.IGNORECASE,
 )
+_FORMATS = r"`?(?:avro|binaryfile|csv|delta|hudi|iceberg|jdbc|json|orc|parquet|text|xml)`?\s*\.\s*"
+_FILES = re.compile(
+    rf"\b(?:from|join|table)\s+{_FORMATS}|(?<!\w){_FORMATS}`|\busing\s+r?['\"]", re.IGNORECASE
+)
+"""Files, by the name of a format or to a script."""
 _LONG_NAME = re.compile(r"(?:[\w`]+|\}\})\s*\.\s*[\w`]+\s*\.\s*[\w`]+|\}\}\s*\.")
 """A name of three parts, or with more than a macro gives: another catalog or another state."""
 _JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
@@ -247,6 +252,8 @@ def _why(text: str, known: set[str], packages: set[str], written: set[str]) -> s
             return f"a word that Jinja puts together ({piece})"
     if other := _OTHER_STATE.search(text) or _METADATA_TABLE.search(text):
         return f"another state of a table ({other[0]})"
+    if files := _FILES.search(text):
+        return f"files ({files[0]})"
     if other := _LONG_NAME.search(_JINJA.sub("}}", text)):
         return f"a name of many parts ({other[0].replace('}}', '...')})"
     return volatile_in(text)
