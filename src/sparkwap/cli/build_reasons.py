@@ -11,6 +11,7 @@ from sparkwap.core.dbt_cli import DbtCall, LakePlace
 from sparkwap.gate.settings import of_one_call
 from sparkwap.ledger.code import BUILT
 from sparkwap.ledger.manifests import pack
+from sparkwap.plan.decide import asked_again
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Identifier
@@ -26,6 +27,12 @@ _DBT_OPTIONS = re.compile(
 )
 
 
+_REBUILDS = (
+    "--full-refresh", "--empty", "--sample", "--event-time-start", "--event-time-end", "--defer",
+)  # fmt: skip
+_OFF = frozenset({"", "0", "f", "false", "n", "no", "off"})
+
+
 def asks_for_more(call: DbtCall, environment: Mapping[str, str]) -> bool:
     """Return whether arguments, variables or the environment change what or how to build."""
     return bool(
@@ -34,6 +41,17 @@ def asks_for_more(call: DbtCall, environment: Mapping[str, str]) -> bool:
         or of_one_call(environment)
         or any(_DBT_OPTIONS.fullmatch(name) for name in environment)
     )
+
+
+def asks_again(call: DbtCall, environment: Mapping[str, str]) -> str | None:
+    """Return what asks for a build of nodes that have not changed; None if nothing does."""
+    given = {argument.partition("=")[0] for argument in call.build}
+    for option in _REBUILDS:
+        name = option.removeprefix("--").replace("-", "_").upper()
+        values = [environment.get(f"DBT_{engine}{name}", "") for engine in ("", "ENGINE_")]
+        if option in given or any(value.lower() not in _OFF for value in values):
+            return option
+    return "--full-refresh" if "-f" in given else asked_again(call.variables, environment)
 
 
 def why_build(call: DbtCall, place: LakePlace, manifest: Mapping[str, Any]) -> str | None:

@@ -20,6 +20,7 @@ from sparkwap.landing.entry import UNTIL
 from sparkwap.landing.raw_models import RawModel
 from sparkwap.ledger.manifests import pack
 from sparkwap.ledger.records import LedgerPublish
+from sparkwap.plan.decide import Plan, Step
 
 JANUARY, FEBRUARY, MARCH = date(2024, 1, 31), date(2024, 2, 29), date(2024, 3, 31)
 
@@ -68,6 +69,7 @@ class Lake:
         self.root, self.published, self.builds = root, set[date](), list[date | None]()
         self.bad: dict[date | None, int] = {}
         self.lines: list[str] = []
+        self.commands: list[tuple[str, ...]] = []
         self.why: str | None = None
         self.summaries = ""
         lake = self
@@ -76,6 +78,7 @@ class Lake:
             day = environment.get(UNTIL)
             until = date.fromisoformat(day) if day else None
             lake.builds.append(until)
+            lake.commands.append(command)
             steps = f"  Next: commands of {until}\n"
             if file := environment.get(next_command.VARIABLE):
                 Path(file).write_text(steps)
@@ -168,6 +171,56 @@ def test_a_requested_build_runs(
     assert lake.build(*arguments) == 0
     assert lake.builds == [None]
     assert lake.lines == ["no unread landing files; one build: as requested"]
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, *stale: str) -> None:
+    steps = tuple(Step(key, "build", ("new",), None, None) for key in stale)
+    monkeypatch.setattr(build, "plan_of", lambda *_: Plan(steps, ()))
+    monkeypatch.setattr(build, "selection", lambda plan, _: list(plan.stale))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "why"),
+    [
+        (["--full-refresh"], None, "--full-refresh"),
+        (["--sample=3 days"], None, "--sample"),
+        (["--vars", "{scd2_restate: {model: h, where: x = 1}}"], None, "scd2_restate"),
+        (["--vars", "{shop: {landing_replay: true}}"], None, "landing_replay"),
+        ([], "SPARKWAP_LANDING_REPLAY", "landing_replay"),
+        ([], "DBT_ENGINE_FULL_REFRESH", "--full-refresh"),
+    ],
+)
+def test_what_asks_for_a_rebuild_builds_all_in_the_place_of_what_is_stale(
+    arguments: list[str], environment: str | None, why: str, lake: Lake, monkeypatch: Any
+) -> None:
+    planned(monkeypatch)
+    lake.published = {JANUARY, FEBRUARY, MARCH}
+    if environment:
+        monkeypatch.setenv(environment, "true")
+    assert lake.build("--stale", *arguments) == 0
+    assert lake.builds == [None]
+    assert lake.lines[0] == f"--stale: everything is built ({why})"
+    assert not {"--select"} & set(lake.commands[0])
+
+
+@pytest.mark.parametrize(("count", "selects"), [(1, True), (90_000, False)])
+def test_the_selection_of_what_is_stale(
+    count: int, selects: bool, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(monkeypatch, *(f"fqn:a{number:05}" for number in range(count)))
+    lake.published = {JANUARY, FEBRUARY, MARCH}
+    assert lake.build("--stale", "--threads", "4") == 0
+    (command,) = lake.commands
+    assert command[-2:] == ("--indirect-selection", "eager")
+    assert ("--select" in command) == selects
+
+
+def test_without_anything_stale_nothing_is_built(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(monkeypatch)
+    assert lake.build("--stale", "--threads", "4", "--no-defer") == 0
+    assert lake.builds == []
 
 
 def test_unread_messages_are_one_build(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
