@@ -279,7 +279,8 @@ PARTS = {
     "project": PROJECT,
     "entry": PublishedEntry(("shop", "a"), "branch", 1, "m1", 2, "m2"),
     "undone": False,
-    "run": {"publish_id": "p"},
+    "run": {"publish_id": "p", "session": "1"},
+    "session": "1",
     "main": 2,
     "files": {"dbt_project.yml": AT - timedelta(hours=1)},
     "now": AT + timedelta(hours=1),
@@ -296,7 +297,7 @@ def reason(**other: Any) -> str | None:
     state = SimpleNamespace(main=given["main"], metadata_location="m2")
     return build_reasons.reason_to_build(
         given["project"], [publish], given["run"], {("shop", "a"): state},  # type: ignore[dict-item]
-        given["files"], given["now"],
+        given["files"], given["now"], given["session"],
     )  # fmt: skip
 
 
@@ -307,6 +308,8 @@ def changed(node: str = "model.shop.a", **more: Any) -> dict[str, Any]:
 
 def test_a_publish_of_the_same_code_is_not_built_again() -> None:
     assert reason() is None
+    no_input = "{{ builtins.ref('b') }} {# var('n') #} as var"
+    assert "has changed" in str(reason(project=changed(raw_code=no_input)))
     view = PublishedEntry(("shop", "a"), "view", None, None, None, "m2")
     assert reason(entry=view, main=None) is None
 
@@ -318,6 +321,10 @@ def test_a_publish_of_the_same_code_is_not_built_again() -> None:
         ({"project": changed("model.shop.b", alias="b")}, "does not have all tables"),
         ({"project": changed(raw_code="{{ env_var('X') }}")}, "a uses variables"),
         ({"project": changed(config={"pre-hook": [{"sql": "{{ var('x') }}"}]})}, "uses variables"),
+        ({"project": changed(raw_code="{% set v = var %}{{ v('n') }}")}, "a uses variables"),
+        ({"project": changed(raw_code="{{ builtins['var']('n') }}")}, "a uses variables"),
+        ({"project": changed(raw_code="{{ run_query('select 1') }}")}, "a uses variables"),
+        ({"session": "2"}, "settings of Spark"),
         ({"project": changed(depends_on={"nodes": ["source.shop.s.t"]})}, "a reads a source"),
         ({"project": changed(checksum={"name": "path"})}, "a is too large"),
         ({"entry": PublishedEntry(("shop", "z"), "branch", 1, "m1", 2, "m2")}, "does not have all"),
@@ -336,7 +343,7 @@ def test_a_possible_difference_is_built_again(other: dict[str, Any], message: st
 def test_a_macro_that_uses_variables_is_a_reason_to_build() -> None:
     macro = {"name": "m", "package_name": "shop", "macro_sql": "{% set x = var.has_var('y') %}"}
     assert reason(project={**PROJECT, "macros": {"macro.shop.m": macro}}) == (
-        "the macro m uses variables"
+        "the macro m uses variables or queries"
     )
 
 
