@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sparkwap import landing
-from sparkwap.cli.build_reasons import asks_for_more, why_build
+from sparkwap.cli.build_reasons import asks_again, asks_for_more, why_build
 from sparkwap.core import next_command
 from sparkwap.core.command_end import CommandEnd, Outcome
 from sparkwap.core.dbt_cli import DbtCall, DbtEnd, add_dbt_command, parse_call, say
@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from sparkwap.core.dbt_cli import Commands
 
 _DATES_SHOWN = 3
+_LONGEST_SELECTION = 500_000
+_EAGER = ["--indirect-selection", "eager"]
+"""All tests that read a built node must run, whatever the project's default is."""
 AGAIN, STALE = "--again", "--stale"
 
 
@@ -260,9 +263,9 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
             why: str | None = messages_listed(waiting)
         elif faults:
             why = "what is above cannot be read, and the errors of the build show it"
-        elif select:
+        elif "--select" in select:
             why = "only what is stale"
-        elif AGAIN in arguments or asks_for_more(call, os.environ):
+        elif select or AGAIN in arguments or asks_for_more(call, os.environ):
             why = "as requested"
         else:
             why = why_build(call, lake, manifest)
@@ -329,7 +332,7 @@ def _stale(
     manifest: Mapping[str, Any],
     tell: Callable[[str], None],
 ) -> list[str] | None:
-    """Return the arguments of dbt that select what is stale; None if nothing is."""
+    """Return the arguments of dbt that select what is stale, or everything; None if nothing is."""
     if AGAIN in arguments:
         raise ConfigError(f"{STALE} and {AGAIN} exclude each other. Nothing was built.")
     if selects(call.build):
@@ -337,9 +340,18 @@ def _stale(
             f"{STALE} selects the nodes itself, so it takes no --select or --exclude. Nothing "
             "was built. Leave out one of them."
         )
+    if why := asks_again(call, os.environ):
+        tell(f"{STALE}: everything is built ({why})")
+        return _EAGER
     stale = plan_of(call, manifest)
     tell(render.text(stale)[0])
-    return ["--select", *selection(stale, manifest)] if stale.stale else None
+    if not stale.stale:
+        return None
+    chosen = selection(stale, manifest)
+    if sum(map(len, chosen)) > _LONGEST_SELECTION:
+        tell(f"{STALE}: everything is built (more is stale than a command line can name)")
+        return _EAGER
+    return ["--select", *chosen, *_EAGER]
 
 
 def _built(end: DbtEnd, drop: Drop | None) -> Built:

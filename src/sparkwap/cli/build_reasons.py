@@ -11,19 +11,30 @@ from sparkwap.core.dbt_cli import DbtCall, LakePlace
 from sparkwap.gate.settings import of_one_call
 from sparkwap.ledger.code import BUILT
 from sparkwap.ledger.manifests import pack
+from sparkwap.plan.decide import asked_again
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Identifier
     from sparkwap.catalog.model import TableState
     from sparkwap.ledger.records import LedgerPublish
 
-_USES_VARIABLES = re.compile(r"\b(?:env_)?var\s*[.(]")
+_INPUTS = re.compile(
+    r"\b(?:(?:env_)?var|run_query|load_result|builtins(?!\s*\.\s*(?:ref|source|config)\b))\b"
+)
+_JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+_COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
 # The macros of dbt and of the adapter use variables too, but only the gate's, in dbt_project.yml.
 _OWN_MACROS = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
 _DBT_OPTIONS = re.compile(
     r"DBT_(?:ENGINE_)?(?:FULL_REFRESH|EMPTY|SAMPLE|EVENT_TIME_\w+|(?:EXCLUDE_)?RESOURCE_TYPES"
     r"|STORE_FAILURES|(?:DEFER|FAVOR|ARTIFACT)?_?STATE\w*|DEFER\w*|INDIRECT_SELECTION|WARN_ERROR\w*)"
 )
+
+
+_REBUILDS = (
+    "--full-refresh", "--empty", "--sample", "--event-time-start", "--event-time-end", "--defer",
+)  # fmt: skip
+_OFF = frozenset({"", "0", "f", "false", "n", "no", "off"})
 
 
 def asks_for_more(call: DbtCall, environment: Mapping[str, str]) -> bool:
@@ -34,6 +45,17 @@ def asks_for_more(call: DbtCall, environment: Mapping[str, str]) -> bool:
         or of_one_call(environment)
         or any(_DBT_OPTIONS.fullmatch(name) for name in environment)
     )
+
+
+def asks_again(call: DbtCall, environment: Mapping[str, str]) -> str | None:
+    """Return what asks for a build of nodes that have not changed; None if nothing does."""
+    given = {argument.partition("=")[0] for argument in call.build}
+    for option in _REBUILDS:
+        name = option.removeprefix("--").replace("-", "_").upper()
+        values = [environment.get(f"DBT_{engine}{name}", "") for engine in ("", "ENGINE_")]
+        if option in given or any(value.lower() not in _OFF for value in values):
+            return option
+    return "--full-refresh" if "-f" in given else asked_again(call.variables, environment)
 
 
 def why_build(call: DbtCall, place: LakePlace, manifest: Mapping[str, Any]) -> str | None:
@@ -56,7 +78,8 @@ def why_build(call: DbtCall, place: LakePlace, manifest: Mapping[str, Any]) -> s
         if file.exists()
     }
     states = lake.states(built_tables(manifest))
-    return reason_to_build(manifest, publishes, last_run, states, files, datetime.now(UTC))
+    now = datetime.now(UTC)
+    return reason_to_build(manifest, publishes, last_run, states, files, now, place.session)
 
 
 def reason_to_build(
@@ -66,6 +89,7 @@ def reason_to_build(
     states: Mapping[Identifier, TableState],
     files: Mapping[str, datetime],
     now: datetime,
+    session: str | None,
 ) -> str | None:
     """Return the reason why a build may publish another state; None if it cannot.
 
@@ -81,6 +105,7 @@ def reason_to_build(
         files: Change times of the files that are not in dbt's manifest: variables, flags, and
             settings of the gate.
         now: The present time.
+        session: A token of the profile's settings of Spark, and of dbt's ``dispatch``.
     """
     if why := _unknown_inputs(manifest):
         return why
@@ -94,6 +119,8 @@ def reason_to_build(
         return "the code has changed since the last publish"
     if last_run is None or last_run["publish_id"] != last.publish_id:
         return "a later run has not published"
+    if last_run.get("session") != session:
+        return "settings of Spark in the profile, or dispatch, have changed since the last publish"
     for entry in last.entries:
         state = states.get(entry.identifier)
         now_there = state and (state.main or state.metadata_location)
@@ -123,12 +150,17 @@ def _unknown_inputs(manifest: Mapping[str, Any]) -> str | None:
         if (node.get("checksum") or {}).get("name") == "path":
             return f"{node['name']} is too large for dbt to detect changes"
         hooks = [node["config"].get(f"{when}-hook") for when in ("pre", "post")]
-        if _USES_VARIABLES.search(f"{node.get('raw_code') or ''} {hooks}"):
-            return f"{node['name']} uses variables"
+        if _has_inputs(f"{node.get('raw_code') or ''} {hooks}"):
+            return f"{node['name']} uses variables or queries"
     for macro in manifest.get("macros", {}).values():
-        if macro["package_name"] not in _OWN_MACROS and _USES_VARIABLES.search(macro["macro_sql"]):
-            return f"the macro {macro['name']} uses variables"
+        if macro["package_name"] not in _OWN_MACROS and _has_inputs(macro["macro_sql"]):
+            return f"the macro {macro['name']} uses variables or queries"
     return None
+
+
+def _has_inputs(text: str) -> bool:
+    """Return whether Jinja may read variables, or rows by a query while dbt compiles."""
+    return any(map(_INPUTS.search, _JINJA.findall(_COMMENT.sub("", text))))
 
 
 def _enabled(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:

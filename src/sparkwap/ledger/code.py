@@ -139,7 +139,7 @@ class ProjectMacros:
     """
 
     def __init__(self, macros: Mapping[str, Any]) -> None:
-        own = {key: one for key, one in macros.items() if one["package_name"] in _INTERNAL}
+        own = {key: one for key, one in macros.items() if one["package_name"] in INTERNAL}
         self._texts = {key: str(one["macro_sql"]) for key, one in macros.items() if key not in own}
         self._macros = macros
         self._named: dict[str, list[str]] = {}
@@ -197,7 +197,7 @@ class ProjectMacros:
         return found
 
 
-_INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
+INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
 BUILTINS = frozenset({"ref", "source", "config"})
 """Functions of dbt that a macro of the same name replaces."""
 NAMING = frozenset(

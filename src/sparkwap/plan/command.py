@@ -47,7 +47,9 @@ def plan_of(call: DbtCall, manifest: Mapping[str, Any]) -> Plan:
     Raises:
         SparkwapError: A landing entry is invalid, or the lake cannot be read.
     """
-    # Imported here, because it imports PyIceberg, which `--help` does not need.
+    # Imported here, because it imports PyIceberg, which `--help` does not need, as well as dbt.
+    from dbt.config.project import load_raw_project
+
     from sparkwap.plan.gather import Gatherer
     from sparkwap.publish.lake import Lake
 
@@ -55,7 +57,8 @@ def plan_of(call: DbtCall, manifest: Mapping[str, Any]) -> Plan:
     lake = Lake(place.name, place.properties) if place.exists else None
     target = call.project_dir / call.target_path
     files = unread(place, manifest, call.project_dir, target)
-    return Gatherer(manifest, lake, files, place.session).plan()
+    dispatch = load_raw_project(str(call.project_dir)).get("dispatch") or ()
+    return Gatherer(manifest, lake, files, place.session, dispatch).plan()
 
 
 def selection(plan: Plan, manifest: Mapping[str, Any]) -> list[str]:

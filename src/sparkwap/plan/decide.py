@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from sparkwap.core.text import counted, some_of
+from sparkwap.landing.entry import REPLAY
 
 Action = Literal["build", "reuse"]
 
@@ -113,6 +114,19 @@ class Plan:
             if step.action == "build" and built.isdisjoint(self.of_nodes.get(step.node_id, ()))
         ]
         return (*(step.node_id for step in self.nodes if step.action == "build"), *tests)
+
+
+def asked_again(variables: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
+    """Return the variable that asks for a build of what has not changed; None if there is none.
+
+    Args:
+        variables: dbt's variables, also those in the scope of a package.
+        environment: The environment variables.
+    """
+    scopes = [variables, *(one for one in variables.values() if isinstance(one, Mapping))]
+    names = ("scd2_restate", "landing_replay")
+    found = next((name for name in names if any(one.get(name) for one in scopes)), None)
+    return found or ("landing_replay" if environment.get(REPLAY) else None)
 
 
 def decide(nodes: Sequence[Facts], tests: Iterable[Facts], name_of: Mapping[str, str]) -> Plan:

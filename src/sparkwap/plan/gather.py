@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.ledger.code import (
     BUILT,
     BUILTINS,
+    INTERNAL,
     NAMING,
     ProjectMacros,
     name_of,
@@ -48,6 +49,7 @@ class Gatherer:
         lake: The lake; None if there is none yet.
         unread: The number of unread landing files of the raw models, by table.
         session: A token of the profile's settings of Spark, and of dbt's ``dispatch``.
+        dispatch: The entries of ``dispatch`` in ``dbt_project.yml``.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Gatherer:
         lake: Lake | None,
         unread: Mapping[Identifier, int],
         session: str | None = None,
+        dispatch: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._manifest = manifest
         self._macros = manifest["macros"]
@@ -70,6 +73,10 @@ class Gatherer:
         self._code = _code(reduced(manifest))
         self._code_of = cache(self._code_of_hash)
         self._words = ProjectMacros(self._macros)
+        self._searched = {manifest["metadata"]["project_name"]}.union(
+            *(one["search_order"] for one in dispatch if one["macro_namespace"] in INTERNAL)
+        )
+        self._overridden = cache(self._overridden_in)
 
     def plan(self) -> Plan:
         """Return the plan of a build of the whole project."""
@@ -139,11 +146,13 @@ class Gatherer:
         source = self._manifest["sources"].get(key)
         return (source["schema"], source["identifier"]) if source else None
 
-    @cached_property
-    def _overridden(self) -> set[str]:
-        """The plain names of the project's macros, but for those that name schemas and tables."""
-        project = self._manifest["metadata"]["project_name"]
-        own = [one["name"] for one in self._macros.values() if one["package_name"] == project]
+    def _overridden_in(self, package: str) -> set[str]:
+        """Return the plain names of macros that may replace those of dbt for a package's nodes.
+
+        How a project names its schemas is no part of a query.
+        """
+        packages = {*self._searched, package} - INTERNAL
+        own = [one["name"] for one in self._macros.values() if one["package_name"] in packages]
         return {plain_name(name) for name in own} - NAMING
 
     def _uncertain(self, key: str) -> str | None:
@@ -152,8 +161,8 @@ class Gatherer:
         return why or (None if declared(node) else self._hooks_uncertain)
 
     def _called(self, node: Mapping[str, Any]) -> dict[str, Any]:
-        # How a project names its schemas is no part of the query.
-        found = self._words.of(node, overrides=DBT_MACROS | BUILTINS | self._overridden)
+        overridden = self._overridden(node["package_name"])
+        found = self._words.of(node, overrides=DBT_MACROS | BUILTINS | overridden)
         return {one: self._macros[one] for one in found}
 
     @cached_property

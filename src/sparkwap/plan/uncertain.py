@@ -40,9 +40,16 @@ _METADATA_TABLE = re.compile(
     r"|metadata_log_entries|partitions|position_deletes|changes)\b",
     re.IGNORECASE,
 )
+_FORMATS = r"`?(?:avro|binaryfile|csv|delta|hudi|iceberg|jdbc|json|orc|parquet|text|xml)`?\s*\.\s*"
+_FILES = re.compile(
+    rf"\b(?:from|join|table)\s+{_FORMATS}|(?<!\w){_FORMATS}`|\busing\s+r?['\"]", re.IGNORECASE
+)
+"""Files, by the name of a format or to a script."""
 _LONG_NAME = re.compile(r"(?:[\w`]+|\}\})\s*\.\s*[\w`]+\s*\.\s*[\w`]+|\}\}\s*\.")
 """A name of three parts, or with more than a macro gives: another catalog or another state."""
 _JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
+_CALL = re.compile(r"(?:\}\}|['\"])\s*\(")
+"""A function whose name may come from Jinja."""
 _INCREMENTAL = frozenset({"merge", "delete+insert", "insert_overwrite"})
 """Strategies by which the same rows once more change nothing."""
 _SNAPSHOT = frozenset({"check", "timestamp"})
@@ -133,10 +140,12 @@ def declared(node: Mapping[str, Any]) -> bool | None:
 def _in_texts(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | None:
     known = {str(macro["name"]) for macro in macros.values()}
     packages = {str(macro["package_name"]) for macro in macros.values()}
-    for where, text in _texts(node, macros):
+    texts = list(_texts(node, macros))
+    calls = any(_CALL.search(text) for _, text in texts)
+    for where, text in texts:
         # A hook may change a table that its build begins without rows.
         written = {"this"} if where == _CONFIGURATION else set[str]()
-        if why := _why(text, known, packages, written):
+        if why := _why(text, known, packages, written, calls=calls):
             return f"{where} uses {why}"
     return None
 
@@ -212,7 +221,9 @@ def _leaves(written: Any) -> Iterator[str]:
             yield from _leaves(value)
 
 
-def _why(text: str, known: set[str], packages: set[str], written: set[str]) -> str | None:
+def _why(
+    text: str, known: set[str], packages: set[str], written: set[str], *, calls: bool
+) -> str | None:
     """Return what a text uses that may change by itself; None if it uses nothing of that kind."""
     if "{{" in text or "{%" in text:
         from dbt_common.clients.jinja import parse
@@ -243,10 +254,12 @@ def _why(text: str, known: set[str], packages: set[str], written: set[str]) -> s
         for name in tree.find_all(nodes.Name):
             if name.name in of_dbt and id(name) not in direct:
                 return f"{name.name} as a value"
-        if piece := _piece(text, tree):
+        if piece := _piece(text, tree, calls=calls):
             return f"a word that Jinja puts together ({piece})"
     if other := _OTHER_STATE.search(text) or _METADATA_TABLE.search(text):
         return f"another state of a table ({other[0]})"
+    if files := _FILES.search(text):
+        return f"files ({files[0]})"
     if other := _LONG_NAME.search(_JINJA.sub("}}", text)):
         return f"a name of many parts ({other[0].replace('}}', '...')})"
     return volatile_in(text)
@@ -264,14 +277,22 @@ def _name_in(call: Any) -> Any:
     return getattr(given[0], "value", None) if given else None
 
 
-def _piece(text: str, tree: Any) -> str | None:
-    """Return the begin of a volatile word that Jinja may complete; None if there is none."""
+def _piece(text: str, tree: Any, *, calls: bool) -> str | None:
+    """Return the begin of a volatile word that Jinja may complete; None if there is none.
+
+    Args:
+        text: A text of a node.
+        tree: The text, parsed.
+        calls: Whether a function of the node may have a name that Jinja gives.
+    """
     from jinja2 import nodes
 
     ends = [text[: found.start()] for found in _JINJA.finditer(text)]
     ends += [one.value for one in tree.find_all(nodes.Const) if isinstance(one.value, str)]
     for end in ends:
         word = re.search(r"\w*\Z", end)
-        if word is not None and begins_volatile(word[0].lower()):
+        if word is None:
+            continue
+        if begins_volatile(word[0].lower()) or (calls and volatile_in(f"{word[0]}()")):
             return word[0]
     return None

@@ -40,6 +40,14 @@ def test_what_others_have_written_since_the_plan_is_seen() -> None:
     assert not reuse.covers(run, node)
 
 
+def test_a_var_that_asks_for_a_rebuild_counts_also_in_the_scope_of_a_package() -> None:
+    config = SimpleNamespace(vars=SimpleNamespace(to_dict=lambda: {"shop": {"landing_replay": 1}}))
+    command = SimpleNamespace(is_retry=False, lake=None, config=config, given_vars={})
+    run: Any = SimpleNamespace(replay=None, invocation=SimpleNamespace(is_own=True))
+    runs: Any = SimpleNamespace(command=command)
+    assert Reuse(runs)._why_none(run) == "landing_replay"
+
+
 @pytest.mark.parametrize(
     ("rows", "open_branches", "is_own", "runs"),
     [

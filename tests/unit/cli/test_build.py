@@ -20,6 +20,7 @@ from sparkwap.landing.entry import UNTIL
 from sparkwap.landing.raw_models import RawModel
 from sparkwap.ledger.manifests import pack
 from sparkwap.ledger.records import LedgerPublish
+from sparkwap.plan.decide import Plan, Step
 
 JANUARY, FEBRUARY, MARCH = date(2024, 1, 31), date(2024, 2, 29), date(2024, 3, 31)
 
@@ -68,6 +69,7 @@ class Lake:
         self.root, self.published, self.builds = root, set[date](), list[date | None]()
         self.bad: dict[date | None, int] = {}
         self.lines: list[str] = []
+        self.commands: list[tuple[str, ...]] = []
         self.why: str | None = None
         self.summaries = ""
         lake = self
@@ -76,6 +78,7 @@ class Lake:
             day = environment.get(UNTIL)
             until = date.fromisoformat(day) if day else None
             lake.builds.append(until)
+            lake.commands.append(command)
             steps = f"  Next: commands of {until}\n"
             if file := environment.get(next_command.VARIABLE):
                 Path(file).write_text(steps)
@@ -170,6 +173,56 @@ def test_a_requested_build_runs(
     assert lake.lines == ["no unread landing files; one build: as requested"]
 
 
+def planned(monkeypatch: pytest.MonkeyPatch, *stale: str) -> None:
+    steps = tuple(Step(key, "build", ("new",), None, None) for key in stale)
+    monkeypatch.setattr(build, "plan_of", lambda *_: Plan(steps, ()))
+    monkeypatch.setattr(build, "selection", lambda plan, _: list(plan.stale))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "why"),
+    [
+        (["--full-refresh"], None, "--full-refresh"),
+        (["--sample=3 days"], None, "--sample"),
+        (["--vars", "{scd2_restate: {model: h, where: x = 1}}"], None, "scd2_restate"),
+        (["--vars", "{shop: {landing_replay: true}}"], None, "landing_replay"),
+        ([], "SPARKWAP_LANDING_REPLAY", "landing_replay"),
+        ([], "DBT_ENGINE_FULL_REFRESH", "--full-refresh"),
+    ],
+)
+def test_what_asks_for_a_rebuild_builds_all_in_the_place_of_what_is_stale(
+    arguments: list[str], environment: str | None, why: str, lake: Lake, monkeypatch: Any
+) -> None:
+    planned(monkeypatch)
+    lake.published = {JANUARY, FEBRUARY, MARCH}
+    if environment:
+        monkeypatch.setenv(environment, "true")
+    assert lake.build("--stale", *arguments) == 0
+    assert lake.builds == [None]
+    assert lake.lines[0] == f"--stale: everything is built ({why})"
+    assert not {"--select"} & set(lake.commands[0])
+
+
+@pytest.mark.parametrize(("count", "selects"), [(1, True), (90_000, False)])
+def test_the_selection_of_what_is_stale(
+    count: int, selects: bool, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(monkeypatch, *(f"fqn:a{number:05}" for number in range(count)))
+    lake.published = {JANUARY, FEBRUARY, MARCH}
+    assert lake.build("--stale", "--threads", "4") == 0
+    (command,) = lake.commands
+    assert command[-2:] == ("--indirect-selection", "eager")
+    assert ("--select" in command) == selects
+
+
+def test_without_anything_stale_nothing_is_built(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned(monkeypatch)
+    assert lake.build("--stale", "--threads", "4", "--no-defer") == 0
+    assert lake.builds == []
+
+
 def test_unread_messages_are_one_build(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.published = {JANUARY, FEBRUARY, MARCH}
     monkeypatch.setattr(build, "unread_topics", lambda *_: ({"raw_t": 1234}, []))
@@ -226,7 +279,8 @@ PARTS = {
     "project": PROJECT,
     "entry": PublishedEntry(("shop", "a"), "branch", 1, "m1", 2, "m2"),
     "undone": False,
-    "run": {"publish_id": "p"},
+    "run": {"publish_id": "p", "session": "1"},
+    "session": "1",
     "main": 2,
     "files": {"dbt_project.yml": AT - timedelta(hours=1)},
     "now": AT + timedelta(hours=1),
@@ -243,7 +297,7 @@ def reason(**other: Any) -> str | None:
     state = SimpleNamespace(main=given["main"], metadata_location="m2")
     return build_reasons.reason_to_build(
         given["project"], [publish], given["run"], {("shop", "a"): state},  # type: ignore[dict-item]
-        given["files"], given["now"],
+        given["files"], given["now"], given["session"],
     )  # fmt: skip
 
 
@@ -254,6 +308,8 @@ def changed(node: str = "model.shop.a", **more: Any) -> dict[str, Any]:
 
 def test_a_publish_of_the_same_code_is_not_built_again() -> None:
     assert reason() is None
+    no_input = "{{ builtins.ref('b') }} {# var('n') #} as var"
+    assert "has changed" in str(reason(project=changed(raw_code=no_input)))
     view = PublishedEntry(("shop", "a"), "view", None, None, None, "m2")
     assert reason(entry=view, main=None) is None
 
@@ -265,6 +321,10 @@ def test_a_publish_of_the_same_code_is_not_built_again() -> None:
         ({"project": changed("model.shop.b", alias="b")}, "does not have all tables"),
         ({"project": changed(raw_code="{{ env_var('X') }}")}, "a uses variables"),
         ({"project": changed(config={"pre-hook": [{"sql": "{{ var('x') }}"}]})}, "uses variables"),
+        ({"project": changed(raw_code="{% set v = var %}{{ v('n') }}")}, "a uses variables"),
+        ({"project": changed(raw_code="{{ builtins['var']('n') }}")}, "a uses variables"),
+        ({"project": changed(raw_code="{{ run_query('select 1') }}")}, "a uses variables"),
+        ({"session": "2"}, "settings of Spark"),
         ({"project": changed(depends_on={"nodes": ["source.shop.s.t"]})}, "a reads a source"),
         ({"project": changed(checksum={"name": "path"})}, "a is too large"),
         ({"entry": PublishedEntry(("shop", "z"), "branch", 1, "m1", 2, "m2")}, "does not have all"),
@@ -283,7 +343,7 @@ def test_a_possible_difference_is_built_again(other: dict[str, Any], message: st
 def test_a_macro_that_uses_variables_is_a_reason_to_build() -> None:
     macro = {"name": "m", "package_name": "shop", "macro_sql": "{% set x = var.has_var('y') %}"}
     assert reason(project={**PROJECT, "macros": {"macro.shop.m": macro}}) == (
-        "the macro m uses variables"
+        "the macro m uses variables or queries"
     )
 
 

@@ -86,6 +86,28 @@ def test_a_macro_that_dbt_calls_by_another_name_is_code_and_searched() -> None:
         assert found.uncertain
 
 
+@pytest.mark.parametrize(
+    ("package", "dispatch", "why"),
+    [
+        ("shop", [], None),
+        ("shop", [{"macro_namespace": "other", "search_order": ["shim"]}], None),
+        ("shop", [{"macro_namespace": "dbt", "search_order": ["shop", "shim", "dbt"]}], "uses now"),
+        ("shim", [], "uses now"),
+    ],
+)
+def test_a_macro_of_dbt_that_a_package_replaces_is_searched(
+    package: str, dispatch: list[dict[str, Any]], why: str | None
+) -> None:
+    macros = {
+        "macro.dbt.create_view_as": macro(""),
+        "macro.shim.sparkwap__create_view_as": macro("select now()"),
+    }
+    key = f"model.{package}.a"
+    found = Gatherer(manifest({key: node(key)}, macros), None, {}, dispatch=dispatch)
+    uncertain = found._facts(key, None).uncertain
+    assert uncertain is None if why is None else why in str(uncertain)
+
+
 def test_the_landing_entries_of_what_a_node_names_or_reads_are_code() -> None:
     def parts(column: str) -> dict[str, dict[str, str]]:
         entry = {"meta": {"landing": {"columns": {column: "string"}}}}

@@ -56,6 +56,9 @@ def why_uncertain(of: dict[str, Any], macros: dict[str, Any]) -> str | None:
         "select {{ adapter.quote('a') }}, '{{ this.schema }}', {{ plain() }} -- this",
         "{{ adapter.dispatch('plain', 'shop')() }}, {{ adapter.dispatch(macro_name='hash')() }}",
         "{{ shop.plain() }}, {{ ['a'] | map('upper') | join }}, {{ [] | map(attribute='x') }}",
+        "select {{ plain('version') }} {% for f in ['current_price'] %}, {{ f }}{% endfor %}",
+        "select {% for f in ['sum', 'max'] %}{{ f }}(x){% endfor %}",
+        "select json.a, text.b from {{ ref('t') }} as json join {{ ref('u') }} using (id)",
         "select variance(x) from {{ source('s', 't') }} {% if is_incremental() %}{% endif %}",
     ],
 )
@@ -117,6 +120,22 @@ def test_what_follows_from_code_and_rows(raw_code: str) -> None:
         ),
         ("select * from second.db.t", "it uses a name of many parts (second.db.t)"),
         ("select * from {{ ref('t') }}.x", "it uses a name of many parts (....)"),
+        ("select * from csv.`file:rates.csv`", "it uses files (from csv.)"),
+        (
+            "select {% for f in ['sum', 'spark_partition_id'] %}{{ f }} () {% endfor %}",
+            "it uses a word that Jinja puts together (spark_partition_id)",
+        ),
+        (
+            "{% set f = 'randn' %}select {{ f ~ '()' }}",
+            "it uses a word that Jinja puts together (randn)",
+        ),
+        (
+            "{% macro m(f) %}{{ f }}(1){% endmacro %}select {{ plain('version') }}",
+            "it uses a word that Jinja puts together (version)",
+        ),
+        ("select * from {{ ref('t') }}, PARQUET . `rates`", "it uses files (PARQUET . `)"),
+        ("select * from `orc`.rates", "it uses files (from `orc`.)"),
+        ("select transform(id) using './x.py' as y", "it uses files (using ')"),
         ("{{ adapter.dispatch('pl' ~ 'ain', 'shop')() }}", "it uses adapter.dispatch"),
         ("{{ adapter.dispatch('snapshot_get_time', 'dbt')() }}", "it uses adapter.dispatch"),
         ("{% set d = adapter.dispatch %}{{ d('x')() }}", "it uses adapter.dispatch"),

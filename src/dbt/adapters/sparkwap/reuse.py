@@ -19,7 +19,7 @@ from dbt.adapters.sparkwap.sessions import logger
 from sparkwap.core.dbt_cli import LakePlace
 from sparkwap.core.names import folded
 from sparkwap.core.text import counted, first_line
-from sparkwap.landing.entry import REPLAY
+from sparkwap.plan.decide import asked_again
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Identifier
@@ -126,9 +126,8 @@ class Reuse:
         if self._is_begun(run):
             return f"the branch {run.branch} has nodes of earlier commands"
         given = {**self._command.config.vars.to_dict(), **self._command.given_vars}
-        asked = [name for name in ("scd2_restate", "landing_replay") if given.get(name)]
-        if asked or os.environ.get(REPLAY):
-            return asked[0] if asked else "landing_replay"
+        if asked := asked_again(given, os.environ):
+            return asked
         flags = get_flags()
         on = [name for name in _FLAGS if getattr(flags, name, None)]
         return "--" + on[0].lower().replace("_", "-") if on else None
@@ -156,7 +155,8 @@ class Reuse:
         )
         # What the ledger keeps has no meta, where the landing entries are.
         files = unread(place, whole, Path(command.project_root), command.target_path)
-        gatherer = Gatherer(manifest, command.lake, files, run.invocation.session)
+        session, dispatch = run.invocation.session, command.config.dispatch
+        gatherer = Gatherer(manifest, command.lake, files, session, dispatch)
         self._planned = gatherer.now
         return gatherer.plan()
 
