@@ -88,6 +88,7 @@ def test_what_follows_from_code_and_rows(raw_code: str) -> None:
         ("{% set v = var %}select {{ v('n') }}", "it uses variables"),
         ("{% set a = adapter %}{{ a.get_relation(1, 2, 3) }}", "it uses adapter as a value"),
         ("select '{{ pick({'a': {'b': 1}}, target.name) }}'", "it uses pick"),
+        ("{{ [] | map({'a': {'b': 1}}) }}", "it uses the filter map"),
         ("select {{ model.description }}", "it uses model"),
         (
             "select * from {{ ref('t') }} version as of 'eod'",
