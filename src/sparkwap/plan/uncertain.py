@@ -238,7 +238,11 @@ def _why(
                 return f"the filter {used.name}"
         named = DBT_MACROS | set(map(plain_name, known))
         dispatched = {id(one.node) for one in tree.find_all(nodes.Call) if _name_in(one) in named}
-        free = meta.find_undeclared_variables(tree)
+        finder = meta.TrackingCodeGenerator(tree.environment)
+        # It would put constants together in the tree, which dbt keeps for the next call.
+        finder.optimizer = None
+        finder.visit(tree)
+        free = finder.undeclared_identifiers
         for call in tree.find_all(nodes.Getattr):
             # `adapter` and `dbt` have attributes of both kinds.
             of = call.node.name if isinstance(call.node, nodes.Name) else None
