@@ -238,7 +238,11 @@ def _why(
                 return f"the filter {used.name}"
         named = DBT_MACROS | set(map(plain_name, known))
         dispatched = {id(one.node) for one in tree.find_all(nodes.Call) if _name_in(one) in named}
-        free = meta.find_undeclared_variables(tree)
+        finder = meta.TrackingCodeGenerator(tree.environment)
+        # It would put constants together in the tree, which dbt keeps for the next call.
+        finder.optimizer = None
+        finder.visit(tree)
+        free = finder.undeclared_identifiers
         for call in tree.find_all(nodes.Getattr):
             # `adapter` and `dbt` have attributes of both kinds.
             of = call.node.name if isinstance(call.node, nodes.Name) else None
@@ -265,16 +269,22 @@ def _why(
     return volatile_in(text)
 
 
-def _filters_of(used: Any) -> list[Any]:
+def _filters_of(used: Any) -> list[str | None]:
     """Return the name of a filter, and that of the filter that `map` is given; None if unknown."""
     given = used.args[:1] if used.name == "map" else ()
-    return [used.name, *(getattr(one, "value", None) for one in given)]
+    return [used.name, *map(_text_of, given)]
 
 
-def _name_in(call: Any) -> Any:
+def _name_in(call: Any) -> str | None:
     """Return the text in which a call names a macro, as in `dispatch`; None if there is none."""
     given = [*call.args, *(one.value for one in call.kwargs if one.key == "macro_name")]
-    return getattr(given[0], "value", None) if given else None
+    return _text_of(given[0]) if given else None
+
+
+def _text_of(written: Any) -> str | None:
+    """Return a text that is written in Jinja; None for anything else."""
+    value = getattr(written, "value", None)
+    return value if isinstance(value, str) else None
 
 
 def _piece(text: str, tree: Any, *, calls: bool) -> str | None:
