@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 _LAST_BUILDS = 5
+_CLOCKS_DIFFER = timedelta(days=1)
+_OF_NODES = (
+    "run_id", "branch", "node_id", "schema", "name", "verdict", "candidate_snapshot",
+    "candidate_metadata", "built_on", "reads", "named", "seconds", "built_at",
+)  # fmt: skip
 """The number of builds or results whose median is the expected time."""
 _SESSION = "settings of Spark in the profile, or dispatch"
 _PASSED = frozenset({"pass", "warn"})
@@ -199,17 +205,22 @@ class Gatherer:
 
     @cached_property
     def _builds(self) -> Mapping[str, list[dict[str, Any]]]:
-        """The rows of each node or test, oldest first."""
-        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        """The rows of each node, oldest first."""
+        rows = self._lake.ledger.read("nodes", columns=_OF_NODES) if self._lake else ()
+        return _by_key(rows, "node_id", "built_at")
+
+    @cached_property
+    def _results(self) -> Mapping[str, list[dict[str, Any]]]:
+        """The rows of each test since the oldest live table was built, oldest first."""
         if self._lake is None:
-            return found
-        for row in self._lake.ledger.rows("nodes"):
-            found[row["node_id"]].append({**row, "at": time_of(row["built_at"])})
-        for row in self._lake.ledger.rows("tests"):
-            found[row["test_id"]].append({**row, "at": time_of(row["executed_at"])})
-        for rows in found.values():
-            rows.sort(key=lambda row: row["at"])
-        return found
+            return {}
+        built = [row["at"] for key in self._nodes if (row := self._published_row(key))]
+        ledger = self._lake.ledger
+        # A test has the clock of its machine.
+        rows = (
+            ledger.recent("tests", min(built) - _CLOCKS_DIFFER) if built else ledger.rows("tests")
+        )
+        return _by_key(rows, "test_id", "executed_at")
 
     @cached_property
     def _runs(self) -> dict[str, dict[str, Any]]:
@@ -220,7 +231,7 @@ class Gatherer:
     def _seconds(self) -> dict[str, float]:
         known = {
             key: [row["seconds"] for row in rows if row.get("seconds") is not None]
-            for key, rows in self._builds.items()
+            for key, rows in {**self._builds, **self._results}.items()
         }
         return {key: statistics.median(all_[-_LAST_BUILDS:]) for key, all_ in known.items() if all_}
 
@@ -352,8 +363,7 @@ class Gatherer:
 
     def _last_result(self, key: str) -> Known | None:
         """Return the last result of a test; None if it has none of what is live."""
-        rows = self._builds.get(key, [])
-        for row in reversed(rows):
+        for row in reversed(self._results.get(key, [])):
             inputs = self._inputs(key, dict(row.get("audited") or ()), row)
             if all(one.then is not None and one.then == one.now for one in inputs):
                 failed = row["status"] not in _PASSED
@@ -366,6 +376,15 @@ class Gatherer:
                     row["status"] == "pass" and row["failures"] == 0,
                 )
         return None
+
+
+def _by_key(rows: Iterable[dict[str, Any]], key: str, time: str) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        found[row[key]].append({**row, "at": time_of(row[time])})
+    for of_one in found.values():
+        of_one.sort(key=lambda row: row["at"])
+    return found
 
 
 def _code(manifest: Document) -> dict[str, dict[str, str]]:

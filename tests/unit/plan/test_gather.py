@@ -63,6 +63,7 @@ def planned(found: dict[str, Any], **tables: list[dict[str, Any]]) -> Plan:
     runs = [{"run_id": "r1", "manifest_hash": code.hash, "session": "None"}]
     ledger = SimpleNamespace(
         rows=lambda table: tables.get(table, []),
+        read=lambda table, columns: tables.get(table, []),
         runs=lambda: runs,
         publishes=list,
         manifest=lambda one: ("shop", code) if one == code.hash else None,
