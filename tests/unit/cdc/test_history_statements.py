@@ -186,16 +186,27 @@ def test_a_reset_in_time_touches_all_current_versions() -> None:
     assert "least(touched._first_sequence, resets._sequence) > heads._sequence" in keys
 
 
-@pytest.mark.parametrize(
-    ("tracked", "rule"),
-    [
-        (None, "not (coalesce(touched._is_partial, false) and heads.change_flag = 'D')"),
-        ("name", "and not coalesce(touched._is_partial, false)"),
-    ],
-)
-def test_a_partial_event_follows_a_version_with_all_columns(tracked: str | None, rule: str) -> None:
+def test_a_partial_event_follows_a_version_with_all_columns() -> None:
+    rule = "and not coalesce(touched._is_partial, false)"
+    for tracked, holds in ((None, False), ("name", True)):
+        spark = Spark()
+        extend(spark, settings(TYPES | FULL, tracked_columns=tracked))
+        assert (rule in (spark.staged("keys") or "")) == holds
+
+
+def test_a_new_key_before_a_reset_of_the_log_is_late() -> None:
+    spark = Spark(unknown=3)
+    extend(spark)
+    assert (
+        "where _path = 'unknown' and _first_sequence <= (select max(_sequence) "
+        "from (select log) as logged where logged._batch <= 7 and _op in ('truncate', 'full_load'))"
+    ) in (spark.staged("late") or "")
+
+
+def test_a_key_with_a_recorded_deletion_that_returns_is_late() -> None:
     spark = Spark()
-    extend(spark, settings(TYPES | FULL, tracked_columns=tracked))
+    extend(spark, settings(deletes="record"))
+    rule = "not (heads.change_flag = 'D' and touched._first_sequence is not null)"
     assert rule in (spark.staged("keys") or "")
 
 
