@@ -266,6 +266,11 @@ def test_each_step_reads_the_one_before(resets: str | None, partial: bool) -> No
     assert all(reads)
 
 
+def test_an_old_reset_with_the_sequence_of_a_known_version_does_not_delete_it() -> None:
+    sql = versions(settings(), "select steps", "select resets")
+    assert "_head_from is null or one.at._sequence > followed._at._sequence" in sql
+
+
 def test_one_rule_finds_copies() -> None:
     of = settings()
     assert copy_number("_sequence") in of.resets("select log")

@@ -79,13 +79,15 @@ def _cleared(history: HistorySettings, source: str, resets: str) -> dict[str, st
             lead(_time) over ({by_key} order by _at) as _next_time,
             collect_set(_held_on) over ({by_key}) as _held
         from {source}""",
-        # The first reset between a step and the next; after it, the key is already deleted.
+        # The first reset between a step and the next; after it, the key is already deleted. A
+        # known version is later than all resets with its sequence.
         "met": f"""
         select
             followed.*,
             get(filter(
                 found.resets,
                 one -> one.at > followed._at
+                and (followed._head_from is null or one.at._sequence > followed._at._sequence)
                 and (followed._next_at is null or one.at < followed._next_at)
             ), 0) as _reset
         from followed
