@@ -271,6 +271,15 @@ def test_an_old_reset_with_the_sequence_of_a_known_version_does_not_delete_it() 
     assert "_head_from is null or one.at._sequence > followed._at._sequence" in sql
 
 
+@pytest.mark.parametrize("types", [TYPES, TYPES | FULL])
+def test_times_are_compared_with_microseconds(types: dict[str, str]) -> None:
+    of = settings(types)
+    for sql in (versions(of, "select steps"), steps.events(of, "select log")):
+        formats = "'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy"
+        assert "to_json(struct(`city`, `name`), map('ignoreNullFields', '" in sql
+        assert formats in sql
+
+
 def test_one_rule_finds_copies() -> None:
     of = settings()
     assert copy_number("_sequence") in of.resets("select log")

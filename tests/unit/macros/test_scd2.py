@@ -57,6 +57,12 @@ def test_absent_columns_are_not_looked_for_where_there_are_none(macros: Any) -> 
     assert "_absent" not in macros.change_events("log", {"id": "id"}, partial=False)
 
 
+def test_a_history_from_snapshots_compares_times_with_microseconds(macros: Any) -> None:
+    sql = words(macros.scd2_from_changes("s.t", "id", ["name", "seen_at"]))
+    assert "to_json( struct(name, seen_at), map( 'timestampFormat', '" in sql
+    assert sql.count(".SSSSSS") == 2
+
+
 def test_a_plain_cast_rounds_nothing(macros: Any) -> None:
     columns = {
         "n": "cast(n as bigint)",
