@@ -385,6 +385,11 @@ class Reader:
             for group in groups
         ]  # fmt: skip
         rows = reduce(lambda a, b: a.unionByName(b), parts)
+        # A full load begins before its good rows, and would delete its other rows before that.
+        starts = table.where("_kind = 'file'").selectExpr("_file_path", "_sequence as _start")
+        rows = rows.join(starts, "_file_path", "left")
+        rows = rows.selectExpr("*", "greatest(_sequence, _start) as _placed").drop("_sequence")
+        rows = rows.withColumnRenamed("_placed", "_sequence")
         return log.stamped(rows, columns, self.entry, self._next_batch(), self.here.run_id)
 
     def _of_values(self) -> JsonFormat:
