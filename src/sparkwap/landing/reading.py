@@ -342,7 +342,7 @@ class Reader:
         All files of a full load have the lowest start of its files: otherwise, the rows of one file
         would count as older than the load of another file.
         """
-        start = "concat(cast(_load_date as string), '|0')"
+        start = "cast(null as string)" if begins else "concat(cast(_load_date as string), '|0')"
         if rows is not None and (begins or undated):  # it reads the files a second time
             by_file = rows.groupBy("_file_path").agg({"_sequence": "min", "_load_date": "max"})
             by_file = by_file.selectExpr(
