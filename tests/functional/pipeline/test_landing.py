@@ -390,9 +390,7 @@ def test_a_replayed_row_is_not_deleted_by_its_own_load(
     )
     project.build().succeeded()
     assert {row["id"] for row in project.rows("cdc_orders")} == {"2"}
-    project.entries["orders"] = orders | {
-        "columns": {**orders["columns"], "amount": "string"}
-    }
+    project.entries["orders"] = orders | {"columns": {**orders["columns"], "amount": "string"}}
     project.build(landing_replay=True).succeeded()
     state = {row["id"]: row["_is_deleted"] for row in project.rows("cdc_orders")}
     assert state == {"1": False, "2": False}
