@@ -28,10 +28,7 @@
         {#- A plain cast of the log's text fails on a value that is invalid or would be rounded. #}
         {%- set cast = adapter.wap.plain_cast(expression) %}
         {{ adapter.wap.checked_cast(cast[0], cast[1], name) if cast else expression }} as {{ adapter.quote(name) }},
-        {%- set words = modules.re.findall('[A-Za-z_][A-Za-z0-9_]*', expression) | unique %}
-        {%- do absent.append(
-            "if(arrays_overlap(_absent, array('" ~ words | join("', '") ~ "')), '"
-            ~ name ~ "', null)") %}
+        {%- do absent.append(adapter.wap.absent_column(name, expression)) %}
         {%- endfor %}
         {%- if partial %}
         if(_absent is null, null, array_compact(array({{ absent | join(", ") }}))) as _absent,

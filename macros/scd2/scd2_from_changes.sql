@@ -40,7 +40,14 @@
 
         select
             *,
-            if(_gone, null, to_json(struct({{ columns | join(", ") }}))) as _state
+            {#- By default, times in JSON have milliseconds. #}
+            if(_gone, null, to_json(
+                struct({{ columns | join(", ") }}),
+                map(
+                    'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX',
+                    'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS'
+                )
+            )) as _state
         from (
             select
                 *,

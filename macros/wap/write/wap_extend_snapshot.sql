@@ -36,18 +36,31 @@
     {{ return(lowered == "dbt_change_type" or lowered.startswith("dbt_unique_key")) }}
 {% endmacro %}
 
+{#- A row that changes at the start of its version replaces the version, which has its id. -#}
 {% macro sparkwap__snapshot_merge_sql(target, source, insert_cols) %}
     {%- set names = config.get("snapshot_table_column_names")
         or get_snapshot_table_column_names() -%}
     {%- set open_end = config.get("dbt_valid_to_current") -%}
     {%- set ended = "DBT_INTERNAL_DEST." ~ names.dbt_valid_to -%}
+    {%- set current -%}
+        ({{ ended }} is null{% if open_end %} or {{ ended }} = {{ open_end }}{% endif %})
+    {%- endset -%}
     merge into {{ target }} as DBT_INTERNAL_DEST
     using {{ source }} as DBT_INTERNAL_SOURCE
     on DBT_INTERNAL_SOURCE.{{ names.dbt_scd_id }} = DBT_INTERNAL_DEST.{{ names.dbt_scd_id }}
-    when matched
-        and ({{ ended }} is null{% if open_end %} or {{ ended }} = {{ open_end }}{% endif %})
+        and not (
+            DBT_INTERNAL_SOURCE.dbt_change_type = 'update'
+            and DBT_INTERNAL_SOURCE.{{ names.dbt_valid_to }}
+                = DBT_INTERNAL_DEST.{{ names.dbt_valid_from }}
+        )
+    when matched and {{ current }}
         and DBT_INTERNAL_SOURCE.dbt_change_type in ('update', 'delete')
         then update set {{ names.dbt_valid_to }} = DBT_INTERNAL_SOURCE.{{ names.dbt_valid_to }}
+    when matched and {{ current }}
+        then update set
+            {%- for column in insert_cols %}
+            {{ column }} = DBT_INTERNAL_SOURCE.{{ column }}{{ "," if not loop.last }}
+            {%- endfor %}
     when not matched and DBT_INTERNAL_SOURCE.dbt_change_type = 'insert'
         then insert ({{ insert_cols | join(", ") }})
         values (
@@ -73,7 +86,12 @@
 {% macro sparkwap__snapshot_get_time() %}
     {%- set deleted_at = config.get("hard_deletes_at") -%}
     {%- if deleted_at -%}
-        coalesce((select {{ deleted_at }} from ({{ model["compiled_code"] }})), current_timestamp())
+        coalesce(
+            (select {{ deleted_at }} from ({{ model["compiled_code"] }})),
+            raise_error('The snapshot has keys to delete, but hard_deletes_at has no value: its '
+                || 'query returns no rows, or only NULL. Nothing was written. If the source is '
+                || 'empty, set the time: hard_deletes_at: "coalesce(..., current_timestamp())"')
+        )
     {%- else -%}
         current_timestamp()
     {%- endif -%}

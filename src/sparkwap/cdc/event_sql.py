@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from sparkwap.core.sqllex import tokens
+from sparkwap.core.sqltext import literal
 from sparkwap.core.sqltext import quote as quote
 
 PLACE_TYPE = "struct<_sequence: string, _file_path: string, _row: bigint, _part: int>"
@@ -71,3 +73,38 @@ def row_hash(columns: Sequence[str]) -> str:
         for c in columns
     ]
     return f"sha2(concat_ws(char(31), {', '.join(parts)}), 256)"
+
+
+def absent_column(name: str, expression: str) -> str:
+    """Return SQL for a column's name if its event omits a column of the expression, or else NULL.
+
+    Args:
+        name: the column that the expression makes.
+        expression: SQL over the columns of a log.
+    """
+    made_of = ", ".join(map(literal, sorted(_column_names(expression)) or [""]))
+    return f"if(exists(_absent, one -> lower(one) in ({made_of})), {literal(name)}, null)"
+
+
+def _column_names(expression: str) -> set[str]:
+    """Return the names in SQL that may be columns, in lower case: no types, functions, literals."""
+    found = [*tokens(expression)]
+    names, depth = set[str](), 0  # the brackets around a place in the type or alias after `as`
+    for at, token in enumerate(found):
+        following = found[at + 1] if found[at + 1 :] else None
+        if depth:
+            opens = token.text in ("(", "<")
+            ends = token.text in (")", ">") or (token.text == "," and depth == 1)
+            depth += opens - ends
+        elif token.is_word("as"):
+            depth = 1
+        elif token.kind == "quoted":
+            names.add(token.value.lower())
+        elif (
+            token.kind == "word"
+            and not token.text.isdigit()
+            and not (following and (following.text == "(" or following.kind == "string"))
+            and [one.text for one in found[max(at - 2, 0) : at]] != [":", ":"]
+        ):
+            names.add(token.text.lower())
+    return names

@@ -363,7 +363,7 @@ class Reader:
         All files of a full load have the lowest start of its files: otherwise, the rows of one file
         would count as older than the load of another file.
         """
-        start = "concat(cast(_load_date as string), '|0')"
+        start = "cast(null as string)" if begins else "concat(cast(_load_date as string), '|0')"
         if rows is not None and (begins or undated):  # it reads the files a second time
             by_file = rows.groupBy("_file_path").agg({"_sequence": "min", "_load_date": "max"})
             by_file = by_file.selectExpr(
@@ -411,6 +411,11 @@ class Reader:
             for group in groups
         ]  # fmt: skip
         rows = reduce(lambda a, b: a.unionByName(b), parts)
+        # A full load begins before its good rows, and would delete its other rows before that.
+        starts = table.where("_kind = 'file'").selectExpr("_file_path", "_sequence as _start")
+        rows = rows.join(starts, "_file_path", "left")
+        rows = rows.selectExpr("*", "greatest(_sequence, _start) as _placed").drop("_sequence")
+        rows = rows.withColumnRenamed("_placed", "_sequence")
         return log.stamped(rows, columns, self.entry, self._next_batch(), self.here.run_id)
 
     def _of_values(self) -> JsonFormat:

@@ -377,3 +377,20 @@ class TestLater:
         done = shop.build("--select", "raw_orders+").succeeded()
         assert "column amount" not in done.text
         assert staged(shop) == ("long", {1: 11, 2: 22, 3: 5})
+
+
+def test_a_replayed_row_is_not_deleted_by_its_own_load(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    orders = ENTRIES["orders"] | {"threshold": 1, "files": [{"match": "*LOAD*", "load": "full"}]}
+    project = make_landing_project(make_project, reader, "replayed", {"orders": orders})
+    project.deliver(
+        "shop/orders/20240110-LOAD1.csv",
+        "changed_at,id,amount\n2024-01-01 00:00:00,1,x\n2024-01-05 00:00:00,2,20\n",
+    )
+    project.build().succeeded()
+    assert {row["id"] for row in project.rows("cdc_orders")} == {"2"}
+    project.entries["orders"] = orders | {"columns": {**orders["columns"], "amount": "string"}}
+    project.build(landing_replay=True).succeeded()
+    state = {row["id"]: row["_is_deleted"] for row in project.rows("cdc_orders")}
+    assert state == {"1": False, "2": False}

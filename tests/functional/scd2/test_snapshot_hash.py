@@ -41,3 +41,33 @@ def test_keys_that_look_alike(make_project: MakeProject, reader: Reader) -> None
     found = sorted((r["a"], r["b"], r["amount"], r["dbt_valid_to"] is None) for r in rows)
     keys = [("", "null"), ("a", "|b"), ("a|", "b"), ("c", "|"), ("c|", "")]
     assert found == [(*key, v, v == 2) for key in keys for v in (1, 2)]
+
+
+def test_a_change_at_the_start_of_a_version_replaces_it(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    files = {
+        "models/rows.sql": """
+            select id, {{ env_var('V') }} as amount, timestamp '2024-01-01' as as_of
+            from values (1), (2) as t (id) where {{ env_var('V') }} < 3
+        """,
+        "snapshots/kept.sql": """
+            {% snapshot kept %}
+            {{ config(strategy='check', unique_key='id', check_cols=['amount'], updated_at='as_of',
+                hard_deletes='invalidate', hard_deletes_at='max(as_of)') }}
+            select * from {{ ref('rows') }}
+            {% endsnapshot %}
+        """,
+    }
+    project = make_project("replaced", files, output={"poll_interval": 1})
+    with pytest.MonkeyPatch.context() as patch:
+        for version in "12":
+            patch.setenv("V", version)
+            project.dbt("build").succeeded()
+        patch.setenv("V", "3")
+        assert "hard_deletes_at has no value" in project.dbt("build").failed().text
+    rows = reader.table(project.schema, "kept").rows
+    assert sorted((r["id"], r["amount"], r["dbt_valid_to"]) for r in rows) == [
+        (1, 2, None),
+        (2, 2, None),
+    ]

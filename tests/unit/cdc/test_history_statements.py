@@ -186,16 +186,27 @@ def test_a_reset_in_time_touches_all_current_versions() -> None:
     assert "least(touched._first_sequence, resets._sequence) > heads._sequence" in keys
 
 
-@pytest.mark.parametrize(
-    ("tracked", "rule"),
-    [
-        (None, "not (coalesce(touched._is_partial, false) and heads.change_flag = 'D')"),
-        ("name", "and not coalesce(touched._is_partial, false)"),
-    ],
-)
-def test_a_partial_event_follows_a_version_with_all_columns(tracked: str | None, rule: str) -> None:
+def test_a_partial_event_follows_a_version_with_all_columns() -> None:
+    rule = "and not coalesce(touched._is_partial, false)"
+    for tracked, holds in ((None, False), ("name", True)):
+        spark = Spark()
+        extend(spark, settings(TYPES | FULL, tracked_columns=tracked))
+        assert (rule in (spark.staged("keys") or "")) == holds
+
+
+def test_a_new_key_before_a_reset_of_the_log_is_late() -> None:
+    spark = Spark(unknown=3)
+    extend(spark)
+    assert (
+        "where _path = 'unknown' and _first_sequence <= (select max(_sequence) "
+        "from (select log) as logged where logged._batch <= 7 and _op in ('truncate', 'full_load'))"
+    ) in (spark.staged("late") or "")
+
+
+def test_a_key_with_a_recorded_deletion_that_returns_is_late() -> None:
     spark = Spark()
-    extend(spark, settings(TYPES | FULL, tracked_columns=tracked))
+    extend(spark, settings(deletes="record"))
+    rule = "not (heads.change_flag = 'D' and touched._first_sequence is not null)"
     assert rule in (spark.staged("keys") or "")
 
 
@@ -253,6 +264,20 @@ def test_each_step_reads_the_one_before(resets: str | None, partial: bool) -> No
     parts = re.findall(r"(?:with|\),\n?)\s*(\w+) as \(", sql)
     reads = [re.search(rf"from \(?(?:[^()]* from )?{part}\b", sql) for part in parts]
     assert all(reads)
+
+
+def test_an_old_reset_with_the_sequence_of_a_known_version_does_not_delete_it() -> None:
+    sql = versions(settings(), "select steps", "select resets")
+    assert "_head_from is null or one.at._sequence > followed._at._sequence" in sql
+
+
+@pytest.mark.parametrize("types", [TYPES, TYPES | FULL])
+def test_times_are_compared_with_microseconds(types: dict[str, str]) -> None:
+    of = settings(types)
+    for sql in (versions(of, "select steps"), steps.events(of, "select log")):
+        formats = "'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy"
+        assert "to_json(struct(`city`, `name`), map('ignoreNullFields', '" in sql
+        assert formats in sql
 
 
 def test_one_rule_finds_copies() -> None:

@@ -4,6 +4,7 @@ import gzip
 import re
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -393,6 +394,21 @@ def test_parquet_files_of_different_types_are_read_apart(tmp_path: Path) -> None
         ["a", "c"],
         ["b"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "start"),
+    [({}, "concat(cast(_load_date as string), '|0')"), ({"seq": "bigint"}, "cast(null as string)")],
+)
+def test_a_full_load_without_rows_has_no_place_among_sequences(
+    sequence: dict[str, str], start: str
+) -> None:
+    entry = landing.parse_entry({**ENTRY, "sequence": sequence})
+    listed: Any = SimpleNamespace(selectExpr=lambda *columns: columns)
+    nothing: Any = None
+    reader = Reader(nothing, entry, NOTHING, nothing)
+    found: Any = reader._with_dates(listed, None, bool(entry.sequence), False)
+    assert found == ("*", f"if(_load = 'full', {start}, null) as _sequence")
 
 
 @pytest.mark.parametrize(

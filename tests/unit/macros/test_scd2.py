@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import jinja2
 import pytest
 
+from sparkwap.cdc.event_sql import absent_column
 from sparkwap.cdc.widening import Widening
 from sparkwap.landing.row_sql import checked, plain_cast
 
@@ -32,10 +32,11 @@ def macros() -> Any:
     environment.globals |= {
         "adapter": SimpleNamespace(
             quote=lambda name: f"`{name}`",
-            wap=SimpleNamespace(plain_cast=plain_cast, checked_cast=checked),
+            wap=SimpleNamespace(
+                plain_cast=plain_cast, checked_cast=checked, absent_column=absent_column
+            ),
         ),
         "exceptions": SimpleNamespace(raise_compiler_error=refuse),
-        "modules": SimpleNamespace(re=re),
     }
     # dbt's own `return`; what these macros return is not looked at in a render.
     environment.globals["return"] = lambda value: value
@@ -49,12 +50,40 @@ def words(sql: str) -> str:
 def test_a_column_is_left_out_where_what_it_is_made_of_is(macros: Any) -> None:
     sql = words(macros.change_events("log", {"name": "concat(first, ' ', last)", "id": "id"}))
     assert "concat(first, ' ', last) as `name`" in sql
-    assert "if(arrays_overlap(_absent, array('concat', 'first', 'last')), 'name', null)" in sql
+    assert "if(exists(_absent, one -> lower(one) in ('first', 'last')), 'name', null)" in sql
     assert sql.endswith("from log where _kind = 'row' or (_kind = 'file' and _load = 'full')")
+
+
+@pytest.mark.parametrize(
+    ("expression", "columns"),
+    [
+        ("`größe` || `a``b`", "'a`b', 'größe'"),
+        ("`first name`", "'first name'"),
+        ("größe", "'größe'"),
+        ("cast(ordered as date)", "'ordered'"),
+        ("cast(Amount as decimal(10, 2))", "'amount'"),
+        ("try_cast(a as struct<date: int, b: map<int, date>>).date + b", "'a', 'b', 'date'"),
+        ("coalesce(nick, 'name', \"city\", r'town')", "'nick'"),
+        ("day::date > date '2024-01-01'", "'day'"),
+        ("struct(a as b, c as d)", "'a', 'c'"),
+        ("a -- b\n + /* c */ 1", "'a'"),
+        ("'one'", "''"),
+    ],
+)
+def test_a_column_is_made_of_the_names_in_its_sql(expression: str, columns: str) -> None:
+    assert absent_column("it's", expression) == (
+        f"if(exists(_absent, one -> lower(one) in ({columns})), 'it\\'s', null)"
+    )
 
 
 def test_absent_columns_are_not_looked_for_where_there_are_none(macros: Any) -> None:
     assert "_absent" not in macros.change_events("log", {"id": "id"}, partial=False)
+
+
+def test_a_history_from_snapshots_compares_times_with_microseconds(macros: Any) -> None:
+    sql = words(macros.scd2_from_changes("s.t", "id", ["name", "seen_at"]))
+    assert "to_json( struct(name, seen_at), map( 'timestampFormat', '" in sql
+    assert sql.count(".SSSSSS") == 2
 
 
 def test_a_plain_cast_rounds_nothing(macros: Any) -> None:

@@ -10,6 +10,7 @@ from dbt.adapters.base.meta import available
 from dbt.adapters.spark.impl import SparkAdapter
 
 from dbt.adapters.sparkwap.seeds import column_types, seed_sql
+from sparkwap.cdc.event_sql import absent_column
 from sparkwap.core.spark_types import family
 from sparkwap.core.sqltext import quote
 from sparkwap.landing.row_sql import checked, plain_cast
@@ -55,6 +56,11 @@ class SqlHelpers:
     def plain_cast(self, expression: str) -> tuple[str, str] | None:
         """Return column and type if the SQL is only a cast of a column; None otherwise."""
         return plain_cast(expression)
+
+    @available
+    def absent_column(self, name: str, expression: str) -> str:
+        """Return SQL for the name of a column that an event omits; NULL if it has the column."""
+        return absent_column(name, expression)
 
     @available.parse(lambda *a, **k: "")
     def seed_sql(self, table: Any, given: Mapping[str, str], quote: bool = True) -> str:

@@ -5,7 +5,7 @@ Each key of the new batches takes one of three paths:
 - follow: all events are later than the key's known events; the new versions need only the current
   version and the events
 - unknown: the table has no current version of the key; if the log has no older events of the key,
-  the new versions need only the events
+  and no reset at or after its first event, the new versions need only the events
 - late: all other cases, such as a late event or a deleted key; the key's history is built again
   from the log
 
@@ -180,6 +180,7 @@ class Extension:
         return f"""{with_(parts)}
         select
             {", ".join(keys)},
+            touched._first_sequence,
             case
                 when heads.valid_from is null then 'unknown'
                 when {self._follows(found)} then 'follow'
@@ -208,21 +209,26 @@ class Extension:
         if history.partial and [*history.tracked] != [*history.payload]:
             # The untracked columns of the current version may be outdated.
             rules.append(f"not {is_partial}")
-        elif history.partial:
-            rules.append(f"not ({is_partial} and heads.change_flag = 'D')")
+        if history.deletes == "record":
+            # The log may have a reset after the deletion, which recorded nothing.
+            deleted = "heads.change_flag = 'D'"
+            rules.append(f"not ({deleted} and touched._first_sequence is not null)")
         return " and ".join(rules)
 
     def _late_keys(self, unknown: Keys | None) -> str:
         """Return SQL of the late keys: by their path, by older events in the log, or restated."""
         history = self._history
+        seen = f"from ({history.sql}) as logged"
+        older = f"where logged._batch <= {self._marks.batch}"
         parts = [f"select {history.key} from {self._stage}keys where _path = 'late'"]
         if unknown is not None:
-            parts.append(
-                f"select {history.key} from ({history.sql}) as logged "
-                f"left semi join {self._stage}keys as known "
+            parts += [
+                f"select {history.key} {seen} left semi join {self._stage}keys as known "
                 f"on {same('logged', 'known', history.keys)} and known._path = 'unknown' "
-                f"where logged._batch <= {self._marks.batch} and {self._within('logged', unknown)}"
-            )
+                f"{older} and {self._within('logged', unknown)}",
+                f"select {history.key} from {self._stage}keys where _path = 'unknown' "
+                f"and _first_sequence <= (select max(_sequence) {seen} {older} and {IS_RESET})",
+            ]
         if self._restate:
             parts += [
                 f"select {history.key} from ({history.sql}) where {IS_EVENT} and ({self._restate})",
@@ -305,7 +311,7 @@ class Extension:
                      steps.events(history, self._events(late))]  # fmt: skip
         if late:
             parts.append(steps.events(history, self._late_rows(increment.late, history.sql)))
-        # Old resets apply to late keys only: events of other keys are later than these resets.
+        # Old resets change late keys only: other keys have no event before them.
         source = history.sql if logged else f"select * from {self._stage}increment"
         resets = history.resets(source) if found.resets else None
         return versions(history, "\nunion all\n".join(parts), resets)

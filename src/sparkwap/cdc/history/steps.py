@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from sparkwap.cdc.event_sql import at_grain, event_content, place, quote, quoted
 from sparkwap.cdc.history.settings import HistorySettings
 from sparkwap.cdc.resets import IS_EVENT
+from sparkwap.core.sqltext import json_text
 
 
 def events(history: HistorySettings, source: str) -> str:
@@ -16,16 +17,16 @@ def events(history: HistorySettings, source: str) -> str:
         history: The settings.
         source: SQL with the columns of the model's query.
     """
-    message = [quote(c) for c in sorted(history.payload)]
-    message += ["sort_array(_absent) as _absent"] if history.partial else []
-    digest = f"sha2(to_json(struct({', '.join(message) or '1 as one'})), 256)"
+    message = json_text(sorted(history.payload))
+    if history.partial:
+        message = f"concat({message}, coalesce(to_json(sort_array(_absent)), ''))"
     held_on = "if(_load = 'full', _load_date, null)" if history.loads else "cast(null as date)"
     return f"""
         select
             {quoted([*history.keys, *history.payload])},
             {"_absent," if history.partial else ""}
             _op,
-            {event_content(digest)} as _content,
+            {event_content(f"sha2({message}, 256)")} as _content,
             _op = 'delete' as _clears,
             {place()} as _at,
             {at_grain("_event_time", history.grain)} as _time,

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from sparkwap.cdc.event_sql import copy_number, quote, quoted
 from sparkwap.cdc.history.settings import HistorySettings
-from sparkwap.core.sqltext import literal
+from sparkwap.core.sqltext import json_text, literal
 
 _HEAD = ("_head_from", "_head_version", "_head_flag")
 _SO_FAR = "order by _at rows between unbounded preceding and current row"
@@ -52,8 +52,7 @@ def version_hash(columns: Sequence[str]) -> str:
     The hash is null-safe. Each value is hashed with its name, so there are no collisions. A new
     column that is NULL does not change the hash.
     """
-    values = quoted(sorted(columns)) or "1 as one"
-    return f"sha2(to_json(struct({values}), map('ignoreNullFields', 'true')), 256)"
+    return f"sha2({json_text(sorted(columns), nulls=False)}, 256)"
 
 
 def _first_copies(history: HistorySettings) -> str:
@@ -79,13 +78,15 @@ def _cleared(history: HistorySettings, source: str, resets: str) -> dict[str, st
             lead(_time) over ({by_key} order by _at) as _next_time,
             collect_set(_held_on) over ({by_key}) as _held
         from {source}""",
-        # The first reset between a step and the next; after it, the key is already deleted.
+        # The first reset between a step and the next; after it, the key is already deleted. A
+        # known version is later than all resets with its sequence.
         "met": f"""
         select
             followed.*,
             get(filter(
                 found.resets,
                 one -> one.at > followed._at
+                and (followed._head_from is null or one.at._sequence > followed._at._sequence)
                 and (followed._next_at is null or one.at < followed._next_at)
             ), 0) as _reset
         from followed
