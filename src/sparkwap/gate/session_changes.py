@@ -14,7 +14,7 @@ def session_changes(sql: str) -> str | None:
 
     Returns:
         None if there is nothing to undo, SQL if a statement can undo it, and `END_SESSION` if only
-        a new session can (`use`, `reset`, `add jar`) or the statement is not known.
+        a new session can (`use`, `reset`, `call`, `add jar`) or the statement is not known.
     """
     try:
         head = StatementReader(sql)
@@ -88,7 +88,14 @@ def _undo_declare(head: StatementReader) -> str | None:
 
 def _undo_cache(head: StatementReader) -> str | None:
     head.take("lazy")
-    return f"uncache table if exists {head.name_as_written()}" if head.take("table") else None
+    if not head.take("table"):
+        return None
+    name = head.name_as_written()
+    if head.take("options", "("):
+        head.skip_brackets()
+    # Spark caches a query as a temporary view, which `uncache` keeps.
+    verb = "uncache table if exists " if head.peek() in ("", ";") else _DROP_VIEW
+    return f"{verb}{name}"
 
 
 def _undo_by_new_session(head: StatementReader) -> str | None:
@@ -99,9 +106,8 @@ _DROP_VIEW = "drop view if exists "
 # Statements that do not change their session. The empty statement is a comment.
 _STATELESS = frozenset(
     """
-    ( alter analyze call comment delete desc describe drop explain from grant insert list map merge
-    msck optimize reduce refresh repair replace select show table truncate uncache update values
-    with
+    ( alter analyze comment delete desc describe drop explain from grant insert list map merge msck
+    optimize reduce refresh repair replace select show table truncate uncache update values with
     """.split()  # noqa: SIM905 - a page of one word a line
 ) | {""}
 _UNDOS: dict[str, Callable[[StatementReader], str | None]] = {

@@ -90,7 +90,7 @@ class StatementReader:
             if token in words:
                 return True
             if token == "(":
-                self._skip_brackets()
+                self.skip_brackets()
         return False
 
     def skip_ctes(self) -> None:
@@ -101,7 +101,7 @@ class StatementReader:
         while True:
             self._part()
             if self.take("("):
-                self._skip_brackets()
+                self.skip_brackets()
                 if self.take(","):  # that was the body, not a list of columns
                     continue
                 if self.peek() not in ("as", "max", "("):
@@ -111,7 +111,7 @@ class StatementReader:
             self.take("as")
             if not self.take("("):
                 raise UnreadableStatement("its common table expressions are not understood")
-            self._skip_brackets()
+            self.skip_brackets()
             if not self.take(","):
                 return
 
@@ -122,7 +122,7 @@ class StatementReader:
                 return True
         return False
 
-    def _skip_brackets(self) -> None:
+    def skip_brackets(self) -> None:
         """Go past the end of the bracket that the last token has opened."""
         depth = 1
         while depth:
