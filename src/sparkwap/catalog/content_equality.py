@@ -90,7 +90,7 @@ def _fields(kind: Any) -> dict[int, tuple[str, str, bool]]:
     parts = (part for part in ("element", "key", "value") if part in kind)
     inner = [(kind[f"{part}-id"], part, kind[part], kind.get(f"{part}-required")) for part in parts]
     inner += [(f["id"], f["name"], f["type"], f.get("required")) for f in kind.get("fields", ())]
-    found = {}
+    found: dict[int, tuple[str, str, bool]] = {}
     for number, name, of, required in inner:
         shown = of.replace(" ", "") if isinstance(of, str) else of["type"]
         found |= {number: (name, shown, bool(required)), **_fields(of)}
