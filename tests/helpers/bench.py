@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.types import LongType
 
 from sparkwap.catalog import Candidate, Identifier, PublishReceipt
 from sparkwap.catalog import metadata as md
@@ -127,6 +128,16 @@ class Bench:
         state = self.lake.state(identifier)
         assert state is not None, identifier
         return state
+
+    def rename_column(self, name: str, old: str, new: str) -> None:
+        """Another job renames a column of a live table."""
+        with self.lake.catalog.load_table(("s", name)).update_schema() as update:
+            update.rename_column(old, new)
+
+    def add_column(self, name: str, column: str) -> None:
+        """Another job adds a column of whole numbers to a live table."""
+        with self.lake.catalog.load_table(("s", name)).update_schema() as update:
+            update.add_column(column, LongType())
 
     def candidate(self, name: str, *ids: int) -> Candidate:
         """A table that exists, written on the audit branch."""

@@ -17,6 +17,8 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 }
 """Type of a catalog -> the properties that it cannot do without."""
 
+_DATABASES = ("sqlite", "postgresql")
+
 
 def backend_of(name: str, properties: Mapping[str, str]) -> CatalogBackend:
     """Return the catalog that properties describe.
@@ -26,7 +28,7 @@ def backend_of(name: str, properties: Mapping[str, str]) -> CatalogBackend:
         properties: PyIceberg's properties of it.
 
     Raises:
-        ConfigError: The type is not supported, or a property is missing.
+        ConfigError: The type or the database is not supported, or a property is missing.
     """
     kind = properties.get("type", "sql")
     if kind not in _NEEDED:
@@ -39,6 +41,13 @@ def backend_of(name: str, properties: Mapping[str, str]) -> CatalogBackend:
         if not properties.get(key):
             raise ConfigError(f"The catalog needs the property {key!r}; nothing was done.")
     if kind == "sql":
+        database = properties["uri"].partition(":")[0].partition("+")[0]
+        if database not in _DATABASES:
+            raise ConfigError(
+                "The 'uri' of the catalog names a database that is not supported; nothing was "
+                "done. Use a SQLite database (sqlite:///...) or a PostgreSQL database "
+                "(postgresql+psycopg2://...)."
+            )
         return SqlBackend(name, properties)
     # The clients of the others load slowly.
     if kind == "rest":

@@ -125,7 +125,7 @@ class MetadataChange:
         """The conditions of the change.
 
         The table is the same; ``main`` and all changed or held branches and tags are as in
-        ``base``; if the definition changes, the present definition is that of ``base``.
+        ``base``; if the definition or ``main`` changes, so is the present definition.
         """
         refs = ref_map(self.base)
         touched = {update["ref-name"] for update in self.updates if "ref-name" in update}
@@ -140,7 +140,7 @@ class MetadataChange:
                 for name in sorted({md.MAIN, *self.held, *touched})
             ),
         ]
-        if any(update["action"] in _DEFINITION_UPDATES for update in self.updates):
+        if md.MAIN in touched or any(u["action"] in _DEFINITION_UPDATES for u in self.updates):
             requirements += [
                 {"type": kind, field: self.base[key]}
                 for kind, field, key in _REQUIRED_DEFINITION

@@ -1,4 +1,5 @@
-"""Proofs from metadata: a compaction has changed no row; an overwrite has kept no file.
+"""Proofs from metadata: a compaction has changed no row; an overwrite has kept no file; a change of
+columns has changed none of those before.
 
 Pure. Everything here fails closed: an expired snapshot, or a summary without figures, proves
 nothing.
@@ -10,6 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.history import schema_at
+from sparkwap.catalog.sparksql import current_schema
 
 _NO_PROOF = -1
 
@@ -64,6 +67,34 @@ def same_rows_as(snapshot: md.Document | None) -> tuple[int, ...]:
         return ()
     text = str(((snapshot or {}).get("summary") or {}).get(SAME_ROWS_AS, ""))
     return tuple(int(one) for one in text.split(",") if one.isdecimal())
+
+
+def shows_columns_of(document: md.Document, snapshot_id: int) -> bool:
+    """Return whether a table still shows the columns that it had when a snapshot was written."""
+    return keeps_columns(schema_at(document, snapshot_id), current_schema(document))
+
+
+def keeps_columns(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Return whether all columns of a schema are the same in a later schema.
+
+    The order, comments, defaults and new columns do not count. A new column with the name of a
+    former one is another column.
+    """
+    return _fields(before).items() <= _fields(now).items()
+
+
+def _fields(kind: Any) -> dict[int, tuple[str, str, bool]]:
+    """Return the name, the type, and whether it is required, of all fields of a type, by id."""
+    if isinstance(kind, str):
+        return {}
+    parts = (part for part in ("element", "key", "value") if part in kind)
+    inner = [(kind[f"{part}-id"], part, kind[part], kind.get(f"{part}-required")) for part in parts]
+    inner += [(f["id"], f["name"], f["type"], f.get("required")) for f in kind.get("fields", ())]
+    found: dict[int, tuple[str, str, bool]] = {}
+    for number, name, of, required in inner:
+        shown = of.replace(" ", "") if isinstance(of, str) else of["type"]
+        found |= {number: (name, shown, bool(required)), **_fields(of)}
+    return found
 
 
 def newest_with_same_rows(document: md.Document, head: int | None) -> dict[int, int]:

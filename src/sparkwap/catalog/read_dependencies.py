@@ -6,7 +6,7 @@ import hashlib
 import json
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.content_equality import same_rows
+from sparkwap.catalog.content_equality import keeps_columns, same_rows
 from sparkwap.catalog.metadata import Document
 from sparkwap.catalog.model import Mismatch, Read
 from sparkwap.catalog.planning import Load, row_words, snapshot_words
@@ -35,14 +35,19 @@ def token(row: Pointer | None, load: Load) -> str:
 
 def columns(document: Document) -> str:
     """Return a hash of the columns that a reader of a table sees now."""
-    fields = json.dumps(current_schema(document)["fields"], sort_keys=True)
+    return _hash(current_schema(document))
+
+
+def _hash(schema: Document) -> str:
+    fields = json.dumps(schema["fields"], sort_keys=True)
     return hashlib.sha256(fields.encode()).hexdigest()[:12]
 
 
 def moved(read: Read, row: Pointer | None, load: Load) -> Mismatch | None:
     """Return how a table or view has changed since it was read; None if the rows are the same.
 
-    A compaction is no change if the metadata proves that it changed no row.
+    A compaction is no change if the metadata proves that it changed no row, and neither is a new
+    column.
 
     Args:
         read: The table or view, and its state when it was read.
@@ -50,24 +55,30 @@ def moved(read: Read, row: Pointer | None, load: Load) -> Mismatch | None:
         load: Reads a metadata document.
     """
     now = token(row, load)
-    if _rows(now) == _rows(read.token) or (
-        row is not None and _only_compacted(read.token, now, row, load)
-    ):
+    if now == read.token or (row is not None and _same_rows(read.token, now, load(row.location))):
         return None
+    expected = _words(read.token)
     found = row_words(row) if row is None or row.kind == "view" else _words(now)
-    return Mismatch(read.identifier, "state that was read", _words(read.token), found, "read")
+    found += " with other columns" if found == expected else ""
+    return Mismatch(read.identifier, "state that was read", expected, found, "read")
 
 
-def _rows(text: str) -> str:
-    """Return a token without the columns: a new column changes no row that was read."""
-    return " ".join(text.split(" ")[:3]) if text.startswith(_TABLE) else text
-
-
-def _only_compacted(before: str, now: str, row: Pointer, load: Load) -> bool:
+def _same_rows(before: str, now: str, document: Document) -> bool:
     old, new = before.split(" "), now.split(" ")
-    if old[0] != _TABLE or new[0] != _TABLE or old[1] != new[1] or "none" in (old[2], new[2]):
+    if old[0] != _TABLE or old[:2] != new[:2]:
         return False
-    return same_rows(load(row.location), int(old[2]), int(new[2]))
+    # Tokens of older ledgers have no columns.
+    if old[3:] != new[3:] and old[3:] and not _keeps_columns(document, old[3]):
+        return False
+    return old[2] == new[2] or (
+        "none" not in (old[2], new[2]) and same_rows(document, int(old[2]), int(new[2]))
+    )
+
+
+def _keeps_columns(document: Document, before: str) -> bool:
+    schemas = document.get("schemas") or ()
+    old = next((one for one in schemas if _hash(one) == before), None)
+    return old is not None and keeps_columns(old, current_schema(document))
 
 
 def _words(text: str) -> str:

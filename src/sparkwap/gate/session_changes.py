@@ -14,7 +14,7 @@ def session_changes(sql: str) -> str | None:
 
     Returns:
         None if there is nothing to undo, SQL if a statement can undo it, and `END_SESSION` if only
-        a new session can (`use`, `reset`, `add jar`) or the statement is not known.
+        a new session can (`use`, `reset`, `call`, `add jar`) or the statement is not known.
     """
     try:
         head = StatementReader(sql)
@@ -106,9 +106,8 @@ _DROP_VIEW = "drop view if exists "
 # Statements that do not change their session. The empty statement is a comment.
 _STATELESS = frozenset(
     """
-    ( alter analyze comment delete desc describe drop explain from grant insert list map merge
-    msck optimize reduce refresh repair replace select show table truncate uncache update values
-    with
+    ( alter analyze comment delete desc describe drop explain from grant insert list map merge msck
+    optimize reduce refresh repair replace select show table truncate uncache update values with
     """.split()  # noqa: SIM905 - a page of one word a line
 ) | {""}
 _UNDOS: dict[str, Callable[[StatementReader], str | None]] = {

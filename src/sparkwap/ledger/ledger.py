@@ -50,11 +50,12 @@ class Ledger(JournalTable):
         """Return the latest rows of an audit branch since it was last discarded."""
         since = self._last_discard(branch)
         nodes = self._of_branch("nodes", branch, "built_at", since)
+        tests = self._of_branch("tests", branch, "executed_at", since)
+        times = [*(one["built_at"] for one in nodes), *(one["executed_at"] for one in tests), since]
         return BranchHistory(
             latest(self._without_unbegun(nodes), "node_id", "built_at"),
-            latest(
-                self._of_branch("tests", branch, "executed_at", since), "test_id", "executed_at"
-            ),
+            latest(tests, "test_id", "executed_at"),
+            max(filter(None, times), default=None),
         )
 
     def _without_unbegun(self, nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
 from sparkwap.catalog.model import Candidate, How, PublishedEntry
@@ -22,10 +22,12 @@ class BranchHistory:
     Attributes:
         nodes: The latest row of each node.
         tests: The latest row of each test; ``audited`` is a dict.
+        last: The time of the latest row, or of the discard; None without one.
     """
 
     nodes: tuple[dict[str, Any], ...]
     tests: tuple[dict[str, Any], ...]
+    last: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,11 @@ def latest(rows: Iterable[dict[str, Any]], key: str, time: str) -> tuple[dict[st
         if known is None or time_of(known[time]) <= time_of(row[time]):
             latest[row[key]] = row
     return tuple(latest[name] for name in sorted(latest))
+
+
+def time_after(last: datetime | None) -> datetime:
+    """Return the present time, but later than ``last``, which another clock may have given."""
+    return max(datetime.now(UTC), time_of(last) + timedelta(microseconds=1))
 
 
 def time_of(value: datetime | None) -> datetime:

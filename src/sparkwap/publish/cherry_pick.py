@@ -19,7 +19,12 @@ from typing import Any
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import table_row
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.content_equality import between, has_grown_from, same_rows
+from sparkwap.catalog.content_equality import (
+    between,
+    has_grown_from,
+    same_rows,
+    shows_columns_of,
+)
 from sparkwap.catalog.file_plan import StateFiles, transferable, without_compacted
 from sparkwap.catalog.model import Candidate
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable, common_manifests
@@ -61,6 +66,9 @@ def stage(store: Store, candidate: Candidate) -> Staged[Candidate | None]:
         return Staged(None)
     if not has_grown_from(document, candidate.head, candidate.base):
         # After the move, the branch has grown from `main` in any case.
+        return Staged(None)
+    if not shows_columns_of(document, candidate.head):
+        # The snapshot of the move has the present columns in any case.
         return Staged(None)
     picked = pick(store, document, candidate.base, candidate.head)
     if picked is None:

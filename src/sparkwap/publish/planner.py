@@ -21,7 +21,12 @@ from sparkwap.catalog.branches import (
     is_clone,
 )
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.content_equality import follows_compaction, has_grown_from, same_rows
+from sparkwap.catalog.content_equality import (
+    follows_compaction,
+    has_grown_from,
+    same_rows,
+    shows_columns_of,
+)
 from sparkwap.catalog.difference import difference
 from sparkwap.catalog.model import Candidate, How, Identifier, PublishedEntry
 from sparkwap.catalog.planning import (
@@ -95,6 +100,10 @@ class Publisher:
             what = f"history of audit branch '{branch}'"
             expected = f"a history that starts from {snapshot_words(base)}"
             raise Differs(identifier, what, expected, "another history", "history")
+        # Without a new snapshot there are no audited rows that `main` does not have yet.
+        if wanted != base and not shows_columns_of(document, wanted):
+            found = f"other columns in {live.location}"
+            raise Differs(identifier, "definition", "the audited columns", found, "definition")
         # A discard or a sweep drops the tag with the branch. If the run writes again afterwards,
         # Spark creates the branch again, without the earlier rows of the run.
         tag = md.refs_of(document).get(base_tag(branch))

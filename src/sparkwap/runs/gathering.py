@@ -55,6 +55,7 @@ class ClosingFacts:
         seconds: The duration of a build or test, if known.
         batches: The time ranges that microbatch models had to build, by node.
         notices: Lines about time ranges that `main` will lack after the publish, by node.
+        last: The time of the latest row of earlier runs on the branch; None without one.
     """
 
     nodes: tuple[BuiltNode, ...]
@@ -77,6 +78,7 @@ class ClosingFacts:
     seconds: Mapping[str, float | None]
     batches: Mapping[str, tuple[Range, ...]]
     notices: Mapping[str, tuple[str, ...]]
+    last: datetime | None
 
     def is_of_this_run(self, node_id: str) -> bool:
         """Return whether this run alone has built a node, and has done all its audits.
@@ -239,6 +241,7 @@ class Gathering:
             seconds={n.node_id: n.seconds for n in nodes} | {t.test_id: t.seconds for t in seen},
             batches=ranges,
             notices=self._lacking(nodes, ranges),
+            last=earlier.last,
         )
 
     def _batches(

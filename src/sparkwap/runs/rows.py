@@ -12,7 +12,7 @@ from sparkwap.catalog import Difference, LedgerRows
 from sparkwap.gate.facts import LEFTOVER, MOVED, NOT_RUN, BuiltNode, TestResult
 from sparkwap.gate.verdicts import Decision
 from sparkwap.ledger.manifests import Packed
-from sparkwap.ledger.records import candidate_columns
+from sparkwap.ledger.records import candidate_columns, time_after
 from sparkwap.runs import batches
 from sparkwap.runs.gathering import ClosingFacts
 from sparkwap.runs.types import Invocation, RunNotes, TestFact
@@ -54,7 +54,8 @@ class Rows:
 
     def all(self, code: Packed | None) -> list[LedgerRows]:
         """Return the rows of all tables; ``code`` is the manifest to store, or None."""
-        now = datetime.now(UTC)
+        # Later than the rows of earlier runs, also if the clock of their machine is ahead.
+        now = time_after(self.facts.last)
         row = run_row(self.run, self.decision.outcome, code.hash if code else None)
         tests = {test.test_id: test for test in self.facts.tests}
         return [
@@ -203,7 +204,7 @@ def refused_rows(
                         "verdict": "rejected",
                         "reason": message,
                         "refusal": ",".join(refusals.get(row["node_id"], ())) or None,
-                        "built_at": datetime.now(UTC),
+                        "built_at": time_after(row["built_at"]),
                     }
                     if row["verdict"] == "published"
                     else row

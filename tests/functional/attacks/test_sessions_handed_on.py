@@ -36,6 +36,7 @@ LEAVES = {
         '["create temporary view stolen as select 1 as id", '
         '"create or replace temp view stolen as select 2 as id"]'
     ),
+    "cached.sql": HOOK.format('"cache table stolen as select 1 as id"'),
     "variable.sql": HOOK.format('"declare or replace variable stolen int default 1"'),
     # The hook runs in the node's session for SQL, what is in the model in its other one.
     "py_hook.py": PYTHON.format("", "\"set time zone 'Asia/Tokyo'\""),

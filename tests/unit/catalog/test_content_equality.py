@@ -16,6 +16,7 @@ from sparkwap.catalog.content_equality import (
     ROWS_SINCE,
     SAME_ROWS_AS,
     between,
+    keeps_columns,
     newest_with_same_rows,
     rows_since,
     same_rows,
@@ -274,6 +275,50 @@ def test_reads_with_equal_rows_have_not_changed(bench: Bench) -> None:
     bench.lake.branches.open(("s", "r"), "other")
     compact(bench.lake, ("s", "r"))
     assert bench.publish(item, read=read, strict_reads=True).moved_reads == ()
+
+
+def test_a_new_column_changes_no_row_that_was_read(bench: Bench) -> None:
+    bench.table("t", 1)
+    bench.table("r", 5)
+    item = bench.candidate("t", 2)
+    read = bench.lake.read([("s", "r")])
+    bench.add_column("r", "late")
+    assert bench.publish(item, read=read, strict_reads=True).moved_reads == ()
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_replaced_column_changes_what_was_read(bench: Bench, compacted: bool) -> None:
+    bench.table("t", 1)
+    bench.table("r", 5)
+    item = bench.candidate("t", 2)
+    read = bench.lake.read([("s", "r")])
+    if compacted:
+        compact(bench.lake, ("s", "r"))
+    bench.rename_column("r", "id", "old")
+    bench.add_column("r", "id")
+    with pytest.raises(PublishRefused, match="state that was read" if compacted else "columns"):
+        bench.publish(item, read=read, strict_reads=True)
+
+
+def test_columns_of_a_table_that_hold_columns_are_compared_by_their_ids() -> None:
+    number = {"id": 2, "name": "n", "type": "int", "required": False}
+    inner: dict[str, Any] = {"type": "struct", "fields": [number]}
+    column = {"id": 1, "name": "a", "required": False, "type": inner}
+    tags = {"type": "map", "key-id": 4, "key": "string", "value-id": 5, "value": "string"}
+    columns = [column, {"id": 3, "name": "tags", "required": False, "type": tags}]
+
+    def kept(*fields: dict[str, Any]) -> bool:
+        before = {"type": "struct", "fields": columns}
+        return keeps_columns(before, {"type": "struct", "fields": list(fields)})
+
+    new = {**number, "id": 6, "name": "m"}
+    assert kept(*reversed(columns), new)
+    assert kept({**column, "doc": "d", "type": {**inner, "fields": [new, number]}}, columns[1])
+    for other in ({**number, "name": "m"}, {**number, "type": "long"}, {**number, "id": 6}):
+        assert not kept({**column, "type": {**inner, "fields": [other]}}, columns[1])
+    assert not kept({**column, "required": True}, columns[1])
+    assert not kept(column, {**columns[1], "type": {**tags, "value": "int"}})
+    assert not kept(column)
 
 
 def test_a_table_that_was_registered_again_has_changed(bench: Bench) -> None:

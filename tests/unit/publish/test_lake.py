@@ -142,6 +142,7 @@ def test_two_lakes_may_start_at_once(tmp_path: Any) -> None:
         ({"type": "nessie", "uri": "x", "warehouse": "y"}, "'nessie' is not supported"),
         ({"warehouse": "y"}, "'uri'"),
         ({"uri": "sqlite://"}, "'warehouse'"),
+        ({"uri": "mysql+pymysql://me:pw@h/db", "warehouse": "y"}, "SQLite .* or a PostgreSQL"),
         ({"type": "hive", "uri": "thrift://x:1"}, "'warehouse'"),
         ({"type": "glue"}, "'warehouse'"),
     ],

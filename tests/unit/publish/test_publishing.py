@@ -86,6 +86,11 @@ def _clone_definition_moves(bench: Bench) -> None:
         update.add_column("late", update._schema.find_type("id"))
 
 
+def _column_is_replaced(bench: Bench) -> None:
+    bench.rename_column("b", "id", "old")
+    bench.add_column("b", "id")
+
+
 def _name_is_taken(bench: Bench) -> None:
     bench.table("n", 1)
 
@@ -109,6 +114,7 @@ def _branch_goes(bench: Bench) -> None:
         (_main_moves, "b", "main"),
         (_head_moves, "b", "audit branch 'pr_1'"),
         (_branch_goes, "b", "audit branch 'pr_1'"),
+        (_column_is_replaced, "b", "definition"),
         (_table_goes, "b", "table"),
         (_side_moves, "n", "side object"),
         (_name_is_taken, "n", "live object"),
@@ -131,6 +137,25 @@ def test_a_change_after_the_audit_stops_the_whole_publish(
     assert [(m.identifier, m.what) for m in refused.value.mismatches] == [(("s", name), what)]
     assert "build and audit it again" in str(refused.value)
     assert (bench.pointers(), bench.files()) == (before, files)
+
+
+def test_a_new_column_does_not_stop_a_publish(bench: Bench) -> None:
+    bench.table("a", 1)
+    item = bench.candidate("a", 2)
+    bench.add_column("a", "late")
+    with bench.lake.catalog.load_table(("s", "a")).update_schema() as update:
+        update.update_column("id", doc="a comment")
+    bench.publish(item)
+    assert bench.read("a") == [1, 2]
+
+
+def test_a_candidate_without_new_rows_has_the_present_columns(bench: Bench) -> None:
+    bench.table("a", 1)
+    bench.rename_column("a", "id", "old")
+    opened = bench.lake.branches.open(("s", "a"), BRANCH)
+    assert opened.base is not None
+    bench.publish(on_branch(("s", "a"), opened.base, opened.base))
+    assert bench.state(("s", "a")).main == opened.base
 
 
 @pytest.mark.parametrize(("schema", "name"), [("s", "Twin"), ("S", "twin")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -24,8 +24,10 @@ from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.gate.summary import lines
 from sparkwap.gate.verdicts import STALE
+from sparkwap.ledger import records
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
+from sparkwap.runs import rows as run_rows
 from sparkwap.runs.operations import OPERATIONS, LakeOperations, NotPublished, Operation
 from sparkwap.runs.replay_moment import Moment
 from sparkwap.runs.rows import run_row
@@ -280,6 +282,48 @@ def test_a_refused_acceptance_changes_nothing(
     with pytest.raises(ConfigError, match=re.escape(told)):
         accept(lake, **arguments)
     assert lake.ledger.rows("acceptances") == []
+
+
+def clocks_differ(monkeypatch: pytest.MonkeyPatch, minutes: int) -> None:
+    """Let the clock of the machine be late by some minutes."""
+    late = timedelta(minutes=minutes)
+    clock = type("Late", (datetime,), {"now": lambda zone: datetime.now(zone) - late})
+    monkeypatch.setattr(run_rows, "datetime", clock)
+    monkeypatch.setattr(records, "datetime", clock)
+
+
+@pytest.mark.parametrize("first", ["pass", "fail"])
+def test_the_last_result_counts_whatever_the_clocks_say(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    run = a_run(lake, publish="never")
+    build(run, 2)
+    run.close([NODE], [TEST], [PASSED if first == "pass" else FAILED])
+    clocks_differ(monkeypatch, 5)
+    run = a_run(lake, SECOND, publish="never")
+    run.close([], [TEST], [FAILED if first == "pass" else PASSED], KNOWN)
+    if first == "pass":
+        with pytest.raises(NotPublished):
+            operations(lake).call("wap_publish", {"branch": "dev"})
+    else:
+        operations(lake).call("wap_publish", {"branch": "dev"})
+    assert live(lake) == ([1] if first == "pass" else [1, 2])
+
+
+def test_a_machine_with_a_late_clock_builds_after_a_discard(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(lake, publish="never")
+    build(run, 2)
+    run.close([NODE], [TEST], [PASSED])
+    operations(lake).call("wap_discard", {"branch": "dev"})
+    clocks_differ(monkeypatch, 5)
+    run = a_run(lake, SECOND, publish="never")
+    build(run, 3)
+    run.close([NODE], [TEST], [FAILED])
+    history = lake.ledger.branch_history("dev")
+    assert [row["status"] for row in history.tests] == ["fail"]
+    assert [row["run_id"] for row in history.nodes] == [SECOND]
 
 
 def test_a_result_on_an_older_candidate_does_not_count(lake: Lake) -> None:
