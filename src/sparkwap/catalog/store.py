@@ -190,8 +190,7 @@ class Store(Documents):
                     staged.first(notes)
                 self._apply(staged, at, progress)
             except Conflict as conflict:
-                self._give_up(staged, progress)
-                raise _Again from conflict
+                self._refused(staged, conflict, progress)
             except DBAPIError as error:
                 lost = Unanswered(str(error.orig), lost=error.connection_invalidated)
                 self._settle(staged, lost, error, progress)
@@ -230,6 +229,25 @@ class Store(Documents):
                 f"The commit was made, but its rows could not be written to the ledger: {error} "
                 "`dbt run-operation wap_status` shows the state."
             ) from error
+
+    def _refused(self, staged: Staged[Any], conflict: Conflict, progress: _Progress) -> None:
+        """Return if a commit was made although it was refused; raise `_Again` otherwise.
+
+        A request that was sent again is refused if the catalog has carried out the first one.
+        """
+        fate = "not made" if self.backend.atomic else self._fate(staged)
+        if fate == "made":
+            self._drop_schemas(staged)
+            return
+        if fate == "not made":
+            self._give_up(staged, progress)
+        raise _Again from conflict
+
+    def _drop_schemas(self, staged: Staged[Any]) -> None:
+        if not self.backend.atomic:
+            # The request that failed was not the last one.
+            schemas = {*staged.drop_if_empty, *staged.drop_schemas}
+            self.backend.apply([], documents={}, drop_if_empty=schemas)
 
     def _give_up(self, staged: Staged[Any], progress: _Progress) -> None:
         """Delete the files of a commit, unless a change was made that refers to some of them.
@@ -280,10 +298,7 @@ class Store(Documents):
         """
         fate = self._fate(staged)
         if fate == "made":
-            if not self.backend.atomic:
-                # The request that failed was not the last one.
-                schemas = {*staged.drop_if_empty, *staged.drop_schemas}
-                self.backend.apply([], documents={}, drop_if_empty=schemas)
+            self._drop_schemas(staged)
             return
         # New rows cannot be locked, and a server may still execute an interrupted request: both
         # commits may still be made.
