@@ -33,7 +33,7 @@ class Spark:
     """Records statements, and answers queries.
 
     Args:
-        increment: rows, last batch, first reset, rows that leave columns out.
+        increment: rows, last batch, first sequence, first reset, rows that leave columns out.
         older: whether the log has rows for which a reset is late.
         late: how many keys of the increment are late.
         unknown: how many keys of it have no current version.
@@ -43,7 +43,7 @@ class Spark:
 
     def __init__(
         self,
-        increment: Sequence[Any] = (3, 8, None, 0),
+        increment: Sequence[Any] = (3, 8, "0004", None, 0),
         older: int = 0,
         late: int = 0,
         unknown: int = 0,
@@ -119,7 +119,7 @@ def test_a_restatement_names_model_and_rows(asked: Any) -> None:
 
 
 def test_nothing_is_written_without_new_events() -> None:
-    spark = Spark(increment=(0, None, None, 0))
+    spark = Spark(increment=(0, None, None, None, 0))
     assert extend(spark) is None
     assert [sql.split()[0] for sql in spark.sent] == ["cache", "select"]
 
@@ -161,7 +161,7 @@ def test_the_first_batch_has_no_older_log_to_look_through() -> None:
 
 
 def test_a_restatement_makes_keys_late() -> None:
-    spark = Spark(increment=(0, None, None, 0), found=1)
+    spark = Spark(increment=(0, None, None, None, 0), found=1)
     assert extend(spark, restate="(id = 1)")
     late = spark.staged("late") or ""
     assert "select `id` from s.t where (id = 1)" in late
@@ -170,7 +170,7 @@ def test_a_restatement_makes_keys_late() -> None:
 
 
 def test_a_reset_that_is_late_builds_every_key_again() -> None:
-    spark = Spark(increment=(3, 8, "0005", 0), older=1)
+    spark = Spark(increment=(3, 8, "0004", "0005", 0), older=1)
     merge = extend(spark, settings(TYPES | FULL)) or ""
     (asked,) = (sql for sql in spark.sent if "select 1" in sql)
     assert "_sequence >= '0005' or (_op = 'full_load' and _load_date in" in asked
@@ -179,7 +179,7 @@ def test_a_reset_that_is_late_builds_every_key_again() -> None:
 
 
 def test_a_reset_in_time_touches_all_current_versions() -> None:
-    spark = Spark(increment=(3, 8, "0005", 0))
+    spark = Spark(increment=(3, 8, "0004", "0005", 0))
     assert extend(spark)
     keys = spark.staged("keys") or ""
     assert "full outer join heads" in keys
@@ -199,7 +199,8 @@ def test_a_new_key_before_a_reset_of_the_log_is_late() -> None:
     extend(spark)
     assert (
         "where _path = 'unknown' and _first_sequence <= (select max(_sequence) "
-        "from (select log) as logged where logged._batch <= 7 and _op in ('truncate', 'full_load'))"
+        "from (select log) as logged where logged._batch <= 7 and _op in ('truncate', 'full_load') "
+        "and _sequence >= '0004')"
     ) in (spark.staged("late") or "")
 
 

@@ -49,6 +49,7 @@ class Increment:
     Attributes:
         events: The number of rows.
         batch: The last batch.
+        first: The lowest sequence.
         met: Whether the rows have resets and partial events.
         everything: Whether all keys must be built again, because a reset is late.
         late: The keys whose history is built again from the log.
@@ -56,6 +57,7 @@ class Increment:
 
     events: int
     batch: int
+    first: str
     met: Met
     everything: bool
     late: Keys = _NO_KEYS
@@ -116,14 +118,15 @@ class Extension:
 
     def _look(self) -> Increment:
         partial = "count(_absent)" if self._history.partial else "0"
-        events, batch, first_reset, absent = self._run(
-            f"select count(*), max(_batch), min(if({IS_RESET}, _sequence, null)), {partial} "
-            f"from {self._stage}increment"
+        events, batch, first, first_reset, absent = self._run(
+            "select count(*), max(_batch), min(_sequence), "
+            f"min(if({IS_RESET}, _sequence, null)), {partial} from {self._stage}increment"
         )
         resets = first_reset is not None
         return Increment(
             events=events,
             batch=self._marks.batch if batch is None else int(batch),
+            first=first or "",
             met=Met(resets, absent > 0),
             everything=resets and self._run(self._older(first_reset))[0] > 0,
         )
@@ -148,7 +151,7 @@ class Extension:
         logged = unknown.number > 0 and self._marks.batch >= 0
         if not (late.number or logged or self._restate):
             return late
-        self._cache("late", self._late_keys(unknown if logged else None))
+        self._cache("late", self._late_keys(unknown if logged else None, increment.first))
         return self._ranges("late", "late")[0]
 
     def _paths(self, found: Met) -> str:
@@ -215,7 +218,7 @@ class Extension:
             rules.append(f"not ({deleted} and touched._first_sequence is not null)")
         return " and ".join(rules)
 
-    def _late_keys(self, unknown: Keys | None) -> str:
+    def _late_keys(self, unknown: Keys | None, first: str) -> str:
         """Return SQL of the late keys: by their path, by older events in the log, or restated."""
         history = self._history
         seen = f"from ({history.sql}) as logged"
@@ -227,7 +230,9 @@ class Extension:
                 f"on {same('logged', 'known', history.keys)} and known._path = 'unknown' "
                 f"{older} and {self._within('logged', unknown)}",
                 f"select {history.key} from {self._stage}keys where _path = 'unknown' "
-                f"and _first_sequence <= (select max(_sequence) {seen} {older} and {IS_RESET})",
+                f"and _first_sequence <= (select max(_sequence) {seen} {older} and {IS_RESET} "
+                # Spark skips files by it.
+                f"and _sequence >= {literal(first)})",
             ]
         if self._restate:
             parts += [
