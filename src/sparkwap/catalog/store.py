@@ -235,7 +235,9 @@ class Store(Documents):
 
         A request that was sent again is refused if the catalog has carried out the first one.
         """
-        fate = "not made" if self.backend.atomic else self._fate(staged)
+        # After an answered change, no file is deleted, and the next attempt completes the others.
+        known = self.backend.atomic or progress.attempt
+        fate = "not made" if known else self._fate(staged)
         if fate == "made":
             self._drop_schemas(staged)
             return
