@@ -82,7 +82,7 @@ def extended(built: history.HistoryBuild) -> tuple[list[str], list[str]]:
 
 
 def test_a_history_with_changes_is_merged_and_leaves_nothing_staged() -> None:
-    adapter = Adapter([7, 0], [2, 8, None, 0], [0, None, None, 0, None, None], [1])
+    adapter = Adapter([7, 0], [2, 8, "1", None, 0], [0, None, None, 0, None, None], [1])
     main, stored = extended(build(adapter))
     assert (len(main), stored) == (1, [])
     assert "using dim_01234567_changes as DBT_INTERNAL_SOURCE" in main[0]
@@ -93,7 +93,7 @@ def test_a_history_with_changes_is_merged_and_leaves_nothing_staged() -> None:
 
 
 def test_a_history_without_changes_still_stores_a_result() -> None:
-    adapter = Adapter([7, 0], [0, None, None, 0])
+    adapter = Adapter([7, 0], [0, None, None, None, 0])
     assert extended(build(adapter)) == ([], ["main"])
 
 
