@@ -43,7 +43,6 @@ from sparkwap.erasure.request import Erase
 from sparkwap.erasure.rewrite import Rewrite
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import NodeColumns
-from sparkwap.ledger.tables import TableChange
 from sparkwap.maintenance import expiry, file_references, live_manifests, orphans
 from sparkwap.maintenance.compaction import remove_leftovers
 from sparkwap.publish.lake import Lake
@@ -368,6 +367,9 @@ class Erasure:
             rows = table.scan().to_arrow()
             clean.append(_without_names(rows, search))
             return clean[0] is not rows
+
+        # Imported here, because it loads datasets of PyArrow, which most commands do not need.
+        from sparkwap.ledger.tables import TableChange
 
         change = TableChange(name, lambda table: table.overwrite(clean[0]), only_if=named)
         return self._lake.ledger.stage_changes([change])
