@@ -410,6 +410,33 @@ def test_a_busy_server_is_asked_again(
     assert lake.read("a") == [1, 2]
 
 
+def lose_answers(
+    rows: Any,
+    server: StrictServer,
+    status: int,
+    loses: Callable[[str], bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[str]:
+    """Let a proxy answer with a status to POST requests that the server has carried out.
+
+    Returns:
+        The paths of these requests, as far as ``loses`` was true of them; the list grows.
+    """
+    send = rows._send
+    lost: list[str] = []
+
+    def losing(method: str, path: str, **more: Any) -> Any:
+        if method == "POST" and loses(path):
+            lost.append(path)
+            server.lost[:] = [status]
+        answer = send(method, path, **more)
+        server.lost.clear()
+        return answer
+
+    monkeypatch.setattr(rows, "_send", losing)
+    return lost
+
+
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 @pytest.mark.parametrize("together", [True, False], ids=["together", "one by one"])
 def test_a_lost_answer_to_a_change_is_looked_up(
@@ -423,20 +450,13 @@ def test_a_lost_answer_to_a_change_is_looked_up(
     for name in "ab":
         lake.table(name, 1)
     items = [lake.candidate(name, 2) for name in "ab"] + [lake.new("n", 4)]
-    rows = lake.lake.store.backend
-    send = rows._send
     lost: list[str] = []
 
-    def losing(method: str, path: str, **more: Any) -> Any:
+    def loses(path: str) -> bool:
         moves = path in ("transactions/commit", "tables/rename") or "/tables/" in path
-        if method == "POST" and moves and "wap_ledger" not in path and len(lost) < 3:
-            lost.append(path)
-            server.lost[:] = [status]
-        answer = send(method, path, **more)
-        server.lost.clear()
-        return answer
+        return moves and "wap_ledger" not in path and len(lost) < 3
 
-    monkeypatch.setattr(rows, "_send", losing)
+    lost = lose_answers(lake.lake.store.backend, server, status, loses, monkeypatch)
     receipt = lake.publish(*items)
     assert len(lost) == 3
     assert [lake.read(name) for name in "abn"] == [[1, 2], [1, 2], [4]]
@@ -456,19 +476,9 @@ def test_a_lost_answer_to_an_append_to_the_ledger(
     lake = make(Rules())
     lake.table("a", 1)
     item = lake.candidate("a", 2)
+    path = f"namespaces/wap_ledger/tables/{table}"
     rows = lake.lake.store.backend
-    send = rows._send
-    lost: list[str] = []
-
-    def losing(method: str, path: str, **more: Any) -> Any:
-        if method == "POST" and path == f"namespaces/wap_ledger/tables/{table}":
-            lost.append(path)
-            server.lost[:] = [status]
-        answer = send(method, path, **more)
-        server.lost.clear()
-        return answer
-
-    monkeypatch.setattr(rows, "_send", losing)
+    lost = lose_answers(rows, server, status, lambda one: one == path, monkeypatch)
     lake.lake.ledger.append(LedgerRows("runs", [{"run_id": "one"}]))
     receipt = lake.publish(item)
     assert lost

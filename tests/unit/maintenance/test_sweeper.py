@@ -19,7 +19,7 @@ from helpers.bench import on_branch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkwap.catalog import LedgerRows, PublishRefused, RollbackRefused
+from sparkwap.catalog import LedgerRows, PublishReceipt, PublishRefused, RollbackRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
@@ -807,14 +807,20 @@ def test_files_of_a_snapshot_with_inline_manifests_stay(bench: Bench) -> None:
     assert files - bench.files() == {*_metadata_of(files, table) - {location}, former}
 
 
-def test_a_replaced_table_stays_while_the_publish_can_be_rolled_back(
-    bench: Bench, later: Callable[[float], None]
-) -> None:
+def _replaced(bench: Bench) -> tuple[Any, PublishReceipt]:
+    """Publish another table in place of `s.r`; return its former state, and the receipt."""
     bench.table("r", 1)
     old = bench.state(("s", "r"))
     bench.new("r", 2)
     receipt = bench.publish(bench.side("r", old.metadata_location))
     _age_all(bench)
+    return old, receipt
+
+
+def test_a_replaced_table_stays_while_the_publish_can_be_rolled_back(
+    bench: Bench, later: Callable[[float], None]
+) -> None:
+    old, receipt = _replaced(bench)
     later(89)
     sweep(bench)
     bench.lake.publishing.rollback(receipt.entries, run_id="x", publish_id=receipt.publish_id)
@@ -869,11 +875,7 @@ def test_a_replaced_table_is_restored_whole_or_not_after_a_sweep_was_killed(
     monkeypatch: pytest.MonkeyPatch,
     deleted: int,
 ) -> None:
-    bench.table("r", 1)
-    old = bench.state(("s", "r"))
-    bench.new("r", 2)
-    receipt = bench.publish(bench.side("r", old.metadata_location))
-    _age_all(bench)
+    old, receipt = _replaced(bench)
     later(91)
     left, delete = [deleted], bench.lake.store.files.delete
 
