@@ -93,6 +93,10 @@ class CatalogBackend(ABC):
         """Return the known rows of other catalogs that may share files with this one."""
         return []
 
+    def known(self) -> list[Pointer]:
+        """Return the rows of `all` and of `others`."""
+        return [*self.all(), *self.others()]
+
     @abstractmethod
     def schemas(self) -> set[str]:
         """Return all schemas, including those without members."""

@@ -22,6 +22,8 @@ from sparkwap.core.errors import CatalogError
 EXISTING, ADDED, DELETED = 0, 1, 2  # status of an entry
 _DATA, _EQUALITY = 0, 2  # content of an entry; of a manifest, any but 0 is deletes
 _DELETE_PATH = 2147483546  # field id of the paths in a position delete file
+PRIVATE = "wap-diff-"
+"""How the names of files of a `Part` begin."""
 
 
 class Unreadable(CatalogError):
@@ -55,6 +57,15 @@ class ManifestEntry:
         own = entry.get("sequence_number")
         return int(self.entry.get("sequence_number") or 0) if own is None else int(own)
 
+    def inherited(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return an entry of the manifest with what it inherits, as another manifest needs it."""
+        own = {
+            "snapshot_id": self.entry["added_snapshot_id"],
+            "sequence_number": self.entry["sequence_number"],
+            "file_sequence_number": self.entry["sequence_number"],
+        }
+        return {**entry, **{key: one for key, one in own.items() if entry[key] is None}}
+
     def moved(self, path: str, length: int) -> ManifestEntry:
         """Return the entry with another manifest.
 
@@ -81,6 +92,15 @@ class ManifestEntry:
                 continue
             yield {**entry, "data_file": {**file, "first_row_id": following}}
             following += int(file["record_count"])
+
+
+def counts_of(entries: Collection[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the numbers of files and rows of a manifest, as in its entry of a manifest list."""
+    counts: dict[str, int] = {}
+    for status, name in ((ADDED, "added"), (EXISTING, "existing"), (DELETED, "deleted")):
+        rows = [int(e["data_file"]["record_count"]) for e in entries if e["status"] == status]
+        counts |= {f"{name}_files_count": len(rows), f"{name}_rows_count": sum(rows)}
+    return counts
 
 
 @dataclass
@@ -348,4 +368,4 @@ def _placer(document: md.Document) -> Callable[[str], str]:
     folder = md.next_location(document, None).rsplit("/", 1)[0]
     token = uuid.uuid4()
     count = iter(range(1_000_000))
-    return lambda suffix: f"{folder}/wap-diff-{token}-{next(count)}.{suffix}"
+    return lambda suffix: f"{folder}/{PRIVATE}{token}-{next(count)}.{suffix}"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap.core.dbt_cli import DbtCall, LakePlace
 from sparkwap.gate.settings import of_one_call
-from sparkwap.ledger.code import BUILT
+from sparkwap.ledger.code import BUILT, INTERNAL
 from sparkwap.ledger.manifests import pack
-from sparkwap.plan.decide import asked_again
+from sparkwap.plan.decide import REBUILDS, asked_again
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Identifier
@@ -23,17 +23,12 @@ _INPUTS = re.compile(
 )
 _JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 _COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
-# The macros of dbt and of the adapter use variables too, but only the gate's, in dbt_project.yml.
-_OWN_MACROS = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
 _DBT_OPTIONS = re.compile(
     r"DBT_(?:ENGINE_)?(?:FULL_REFRESH|EMPTY|SAMPLE|EVENT_TIME_\w+|(?:EXCLUDE_)?RESOURCE_TYPES"
     r"|STORE_FAILURES|(?:DEFER|FAVOR|ARTIFACT)?_?STATE\w*|DEFER\w*|INDIRECT_SELECTION|WARN_ERROR\w*)"
 )
 
 
-_REBUILDS = (
-    "--full-refresh", "--empty", "--sample", "--event-time-start", "--event-time-end", "--defer",
-)  # fmt: skip
 _OFF = frozenset({"", "0", "f", "false", "n", "no", "off"})
 
 
@@ -50,8 +45,8 @@ def asks_for_more(call: DbtCall, environment: Mapping[str, str]) -> bool:
 def asks_again(call: DbtCall, environment: Mapping[str, str]) -> str | None:
     """Return what asks for a build of nodes that have not changed; None if nothing does."""
     given = {argument.partition("=")[0] for argument in call.build}
-    for option in _REBUILDS:
-        name = option.removeprefix("--").replace("-", "_").upper()
+    for flag in REBUILDS:
+        option, name = "--" + flag.replace("_", "-"), flag.upper()
         values = [environment.get(f"DBT_{engine}{name}", "") for engine in ("", "ENGINE_")]
         if option in given or any(value.lower() not in _OFF for value in values):
             return option
@@ -153,7 +148,8 @@ def _unknown_inputs(manifest: Mapping[str, Any]) -> str | None:
         if _has_inputs(f"{node.get('raw_code') or ''} {hooks}"):
             return f"{node['name']} uses variables or queries"
     for macro in manifest.get("macros", {}).values():
-        if macro["package_name"] not in _OWN_MACROS and _has_inputs(macro["macro_sql"]):
+        # Those of dbt and the adapter use variables too, but only the gate's, in dbt_project.yml.
+        if macro["package_name"] not in INTERNAL and _has_inputs(macro["macro_sql"]):
             return f"the macro {macro['name']} uses variables or queries"
     return None
 

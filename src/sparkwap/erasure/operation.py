@@ -349,7 +349,7 @@ class Erasure:
 
     def _rows(self) -> set[Pointer]:
         """Return the tables and views of all catalogs in the same database."""
-        return {*self._lake.store.backend.all(), *self._lake.store.backend.others()}
+        return set(self._lake.store.backend.known())
 
     def _ledger_tables(self) -> set[Identifier]:
         return {(LEDGER_SCHEMA, name) for name in self._lake.relations(LEDGER_SCHEMA)}

@@ -11,7 +11,7 @@ from pyiceberg.io import FileIO
 from sparkwap.catalog import avro
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.ledger.merge import MOST_MANIFESTS, merge
+from sparkwap.ledger.merge import MOST_MANIFESTS, InThreads, merge
 from sparkwap.ledger.writing import Record, SnapshotWriter, list_schema
 
 _KEPT_SNAPSHOTS = 10
@@ -23,6 +23,7 @@ def append(
     document: md.Document,
     rows: Sequence[Mapping[str, Any]],
     written: list[str],
+    in_threads: InThreads,
 ) -> MetadataChange | None:
     """Write the files of an append to the table's `main`, and return the change that commits it.
 
@@ -34,6 +35,7 @@ def append(
         document: The table's metadata.
         rows: The rows; missing columns are null.
         written: Gets the location of each file before it is written.
+        in_threads: See `sparkwap.catalog.store.Store.map`.
 
     Returns:
         None if PyIceberg has to append, because the table is not as sparkwap makes it. Nothing is
@@ -43,7 +45,9 @@ def append(
     if listed is None:
         return None
     change, now = MetadataChange(document), document
-    if len(listed) >= MOST_MANIFESTS and (merged := merge(io, document, listed, written)):
+    many = len(listed) >= MOST_MANIFESTS
+    merged = merge(io, document, listed, written, in_threads) if many else None
+    if merged:
         snapshot, manifest = merged
         change, listed = change.add_snapshot(snapshot), (manifest,)
         now = change.branch(md.MAIN, snapshot["snapshot-id"]).applied(0)

@@ -16,6 +16,7 @@ from sparkwap.catalog.store import Staged
 from sparkwap.ledger.journal import JournalTable
 from sparkwap.ledger.manifests import Packed
 from sparkwap.ledger.records import (
+    CLOCKS_DIFFER,
     LOADED,
     BranchHistory,
     DeliveredAlert,
@@ -40,7 +41,7 @@ _WRITTEN = {
 }
 _ID_LENGTH = 8
 _NAMED = ("node_id", "schema", "name", "built_at")
-_OF_LATE, _CLOCKS_DIFFER = timedelta(days=30), timedelta(days=1)
+_OF_LATE = timedelta(days=30)
 
 
 class Ledger(JournalTable):
@@ -144,7 +145,7 @@ class Ledger(JournalTable):
         if not now:
             return []
         # No test audits a candidate before it is built; clocks may differ.
-        since = min(at for at, _ in last.values()) - _CLOCKS_DIFFER
+        since = min(at for at, _ in last.values()) - CLOCKS_DIFFER
         columns = ("test_id", "test_name", "audited", "executed_at")
         rows = self.read("tests", ex.GreaterThan("executed_at", since.isoformat()), columns)
         saw = [row for row in rows if not now.isdisjoint(dict(row["audited"] or ()).items())]

@@ -9,7 +9,7 @@ the logarithm of the number of runs, and as many files remain.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,16 +24,16 @@ from pyiceberg.typedef import Record as Partition
 
 from sparkwap.catalog import avro
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.threads import Threads
-from sparkwap.ledger.writing import DELETED, EXISTING, Record, SnapshotWriter
+from sparkwap.catalog.snapshot_files import DELETED, EXISTING, ManifestEntry
+from sparkwap.ledger.writing import Record, SnapshotWriter
 
 MOST_MANIFESTS = 16
 """The number of manifests from which files are merged; each append adds one with one file."""
 
 _MOST_FILES = 256
 _LARGEST = 16 * 1024 * 1024
+InThreads = Callable[[Callable[[Record], Any], Sequence[Record]], list[Any]]
 _log = logging.getLogger(__name__)
-_readers = Threads("sparkwap-ledger")
 
 
 def newest_to_merge(sizes: Sequence[int]) -> int:
@@ -54,7 +54,11 @@ def newest_to_merge(sizes: Sequence[int]) -> int:
 
 
 def merge(
-    io: FileIO, document: md.Document, manifests: Sequence[Record], written: list[str]
+    io: FileIO,
+    document: md.Document,
+    manifests: Sequence[Record],
+    written: list[str],
+    in_threads: InThreads,
 ) -> tuple[md.Document, Record] | None:
     """Write the newest files of a table as one, and all its manifests as one.
 
@@ -63,6 +67,7 @@ def merge(
         document: The table's metadata.
         manifests: The entries of its manifest list.
         written: Gets the locations of the new files.
+        in_threads: See `sparkwap.catalog.store.Store.map`.
 
     Returns:
         The snapshot, and the only entry of its manifest list; None if there is nothing to merge,
@@ -70,7 +75,7 @@ def merge(
     """
     new: list[str] = []
     try:
-        merged = _merge(SnapshotWriter(io, document, new), manifests)
+        merged = _merge(SnapshotWriter(io, document, new), manifests, in_threads)
     except Exception as error:
         _log.debug("%s: its files are not merged: %s", document["location"], error)
         for location in new:
@@ -82,11 +87,11 @@ def merge(
 
 
 def _merge(
-    writer: SnapshotWriter, manifests: Sequence[Record]
+    writer: SnapshotWriter, manifests: Sequence[Record], in_threads: InThreads
 ) -> tuple[md.Document, Record] | None:
     listed = [
         entry
-        for entries in _readers.map(lambda one: _live_entries(writer.io, one), manifests)
+        for entries in in_threads(lambda one: _live_entries(writer.io, one), manifests)
         for entry in entries
     ]
     if any(entry["data_file"]["content"] for entry in listed):
@@ -117,18 +122,9 @@ def _live_entries(io: FileIO, manifest: Record) -> list[dict[str, Any]]:
     """Return the entries of the files that a manifest has, with what they take over from it."""
     with io.new_input(manifest["manifest_path"]).open() as stream:
         records = avro.read(stream.read()).records
-    found = []
-    for entry in records:
-        if entry["status"] == DELETED:
-            continue
-        inherited = {
-            "snapshot_id": manifest["added_snapshot_id"],
-            "sequence_number": manifest["sequence_number"],
-            "file_sequence_number": manifest["sequence_number"],
-        }
-        given = {key: value for key, value in entry.items() if value is not None}
-        found.append({**inherited, **given, "status": EXISTING})
-    return found
+    of = ManifestEntry(manifest)
+    live = (entry for entry in records if entry["status"] != DELETED)
+    return [{**of.inherited(entry), "status": EXISTING} for entry in live]
 
 
 def _rows(writer: SnapshotWriter, files: Sequence[Record]) -> pa.Table:

@@ -14,6 +14,9 @@ from sparkwap.ledger.rollback_plan import Undone, undone_entries
 LOADED = "load."
 """Prefix of the node ids of tables that a program other than dbt has written."""
 
+CLOCKS_DIFFER = timedelta(days=1)
+"""By how much the clocks of machines that write rows may differ at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class BranchHistory:

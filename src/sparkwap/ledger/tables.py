@@ -253,7 +253,7 @@ class LedgerTables:
             return
         row = Pointer((LEDGER_SCHEMA, change.table), "table", table.metadata_location)
         document = store.load(row.location)
-        growth = append(table.io, document, change.rows, files) if change.rows else None
+        growth = append(table.io, document, change.rows, files, store.map) if change.rows else None
         growth = growth or _by_pyiceberg(table, change, files)
         grown_swaps, metadata_files = store.grow([(row, growth)])
         swaps.extend(grown_swaps)

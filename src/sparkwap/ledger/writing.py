@@ -36,13 +36,11 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from sparkwap.catalog import avro
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.snapshot_files import ADDED, DELETED, counts_of
 from sparkwap.catalog.sparksql import current_schema
 
 Record = Mapping[str, Any]
 """An entry of a manifest or of a manifest list, with the names of Iceberg's specification."""
-
-EXISTING, ADDED, DELETED = 0, 1, 2
-"""The status of an entry of a manifest."""
 
 _ROWS_IN_GROUP = 10_000
 
@@ -61,6 +59,10 @@ class SnapshotWriter:
     document: md.Document
     written: list[str]
     snapshot_id: int = field(default_factory=lambda: secrets.randbits(62))
+    _schema: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._schema = json.dumps(current_schema(self.document))
 
     @property
     def sequence(self) -> int:
@@ -68,11 +70,11 @@ class SnapshotWriter:
 
     def arrow_schema(self) -> pa.Schema:
         """Return the columns of the data files, with Iceberg's field ids."""
-        return _layout(self._schema())[0]
+        return _layout(self._schema)[0]
 
     def data_file(self, rows: pa.Table) -> dict[str, Any]:
         """Write rows that have `arrow_schema`, and return the entry of a manifest."""
-        _, collectors, ids = _layout(self._schema())
+        _, collectors, ids = _layout(self._schema)
         out = pa.BufferOutputStream()
         with pq.ParquetWriter(out, rows.schema, compression="zstd") as writer:
             writer.write_table(rows, row_group_size=_ROWS_IN_GROUP)
@@ -102,18 +104,13 @@ class SnapshotWriter:
             entries: The entries; without a sequence number, they have that of this snapshot.
         """
         header = {
-            "schema": self._schema(),
+            "schema": self._schema,
             "partition-spec": "[]",
             "partition-spec-id": "0",
             "format-version": "2",
             "content": "data",
         }
         content = avro.write(_manifest_schema(), entries, header)
-        counts: dict[str, int] = {}
-        names = {EXISTING: "existing", ADDED: "added", DELETED: "deleted"}
-        for status, name in names.items():
-            rows = [e["data_file"]["record_count"] for e in entries if e["status"] == status]
-            counts |= {f"{name}_files_count": len(rows), f"{name}_rows_count": sum(rows)}
         live = [
             e.get("sequence_number") or self.sequence for e in entries if e["status"] != DELETED
         ]
@@ -123,11 +120,9 @@ class SnapshotWriter:
             "partition_spec_id": 0,
             "content": 0,
             "sequence_number": self.sequence,
-            "min_sequence_number": min(
-                (one or self.sequence for one in live), default=self.sequence
-            ),
+            "min_sequence_number": min(live, default=self.sequence),
             "added_snapshot_id": self.snapshot_id,
-            **counts,
+            **counts_of(entries),
         }
 
     def snapshot(
@@ -157,9 +152,6 @@ class SnapshotWriter:
             "summary": {"operation": operation, **self._summary(counts)},
             "schema-id": self.document["current-schema-id"],
         }
-
-    def _schema(self) -> str:
-        return json.dumps(current_schema(self.document))
 
     def _write(self, path: str, content: bytes) -> str:
         self.written.append(f"{self.document['location'].rstrip('/')}/{path}")

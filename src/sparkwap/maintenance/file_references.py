@@ -37,7 +37,7 @@ def reachable(lake: Lake, rows: Collection[Pointer] | None = None) -> dict[str, 
         rows: The tables and views; None for those of all catalogs in the same database.
     """
     found: dict[str, set[Identifier]] = {}
-    rows = [*lake.store.backend.all(), *lake.store.backend.others()] if rows is None else rows
+    rows = lake.store.backend.known() if rows is None else rows
     for row, files in zip(
         rows, lake.store.map(lambda r: _files_of_row(lake, r), rows), strict=True
     ):

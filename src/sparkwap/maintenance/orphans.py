@@ -27,6 +27,7 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import local_path
 from sparkwap.catalog.files import plain_location as plain
 from sparkwap.catalog.pointers import Pointer
+from sparkwap.catalog.snapshot_files import PRIVATE
 from sparkwap.core.checkpoints import FILES_DELETED, FILES_DELETING
 from sparkwap.core.checkpoints import checkpoint as reached_step
 from sparkwap.core.errors import CatalogError
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 _PARTS = ("data", "metadata")
-_PRIVATE = "wap-diff-"
-"""How files of `sparkwap.catalog.snapshot_files.Part` begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +198,7 @@ def delete(
 
 def _reached_since(lake: Lake, known: set[str]) -> set[str]:
     """Return the files to which new metadata refer; adds the metadata files to ``known``."""
-    rows = [*lake.store.backend.all(), *lake.store.backend.others()]
+    rows = lake.store.backend.known()
     fresh = {row: lake.store.load(row.location) for row in rows if row.location not in known}
     known.update(row.location for row in fresh)
     return _reached(lake, fresh, {}, others=False)
@@ -269,7 +268,7 @@ def _why_left_alone(
     for file in files:
         path = plain(file.path)
         # The private tables of comparisons and audits have identities of their own.
-        if path in lone and _is_metadata(path) and not _name(path).startswith(_PRIVATE):
+        if path in lone and _is_metadata(path) and not _name(path).startswith(PRIVATE):
             try:
                 owner = md.identity(lake.store.reload(file.path))
             except CatalogError:

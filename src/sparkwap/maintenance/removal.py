@@ -85,16 +85,17 @@ def sweep_branch(
 
     def stage() -> Staged[SweptBranch]:
         rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
+        leases = lake.leases.all()
         if last_seen is not None:
             documents = dict(zip(rows, lake.store.documents(rows), strict=True))
-            leases = [(lease, False) for lease in lake.leases.all()]
-            for fact in branch_facts(lake, documents, marked, leases):
+            ended = [(lease, False) for lease in leases]
+            for fact in branch_facts(lake, documents, marked, ended):
                 later = fact.known and fact.last_seen and fact.last_seen > last_seen
                 if fact.name == branch and later:
                     raise InUse(f"A run has used {branch} meanwhile. The branch was not changed.")
         replayed = replay(leasing.living(lake.leases)) is not None
         before_ms = 0 if replayed else int(older_than.timestamp() * 1000)
-        dead = tuple(lease for lease in lake.leases.all() if lease.branch == branch)
+        dead = tuple(lease for lease in leases if lease.branch == branch)
         schemas = {schema for schema, owner in marked.items() if owner == branch}
         side = [row for row in rows if row.identifier[0] in schemas]
         live = [row for row in rows if row.kind == "table" and row.identifier[0] not in marked]

@@ -116,6 +116,10 @@ class Plan:
         return (*(step.node_id for step in self.nodes if step.action == "build"), *tests)
 
 
+REBUILDS = ("full_refresh", "empty", "sample", "event_time_start", "event_time_end", "defer")
+"""Flags of dbt with which a node has other rows than those of its last publish."""
+
+
 def asked_again(variables: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
     """Return the variable that asks for a build of what has not changed; None if there is none.
 

@@ -6,7 +6,6 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import timedelta
 from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from sparkwap.ledger.code import (
     unit_tests,
 )
 from sparkwap.ledger.manifests import Document, reduced, unpack
-from sparkwap.ledger.records import time_of, token_of
+from sparkwap.ledger.records import CLOCKS_DIFFER, time_of, token_of
 from sparkwap.plan.decide import Facts, Input, Known, Plan, decide
 from sparkwap.plan.uncertain import DBT_MACROS, declared, why_hook_uncertain, why_uncertain
 from sparkwap.runs.candidates import VIEW
@@ -37,12 +36,11 @@ if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 _LAST_BUILDS = 5
-_CLOCKS_DIFFER = timedelta(days=1)
+"""The number of builds or results whose median is the expected time."""
 _OF_NODES = (
     "run_id", "branch", "node_id", "schema", "name", "verdict", "candidate_snapshot",
     "candidate_metadata", "built_on", "reads", "named", "seconds", "built_at",
 )  # fmt: skip
-"""The number of builds or results whose median is the expected time."""
 _SESSION = "settings of Spark in the profile, or dispatch"
 _PASSED = frozenset({"pass", "warn"})
 
@@ -217,9 +215,7 @@ class Gatherer:
         built = [row["at"] for key in self._nodes if (row := self._published_row(key))]
         ledger = self._lake.ledger
         # A test has the clock of its machine.
-        rows = (
-            ledger.recent("tests", min(built) - _CLOCKS_DIFFER) if built else ledger.rows("tests")
-        )
+        rows = ledger.recent("tests", min(built) - CLOCKS_DIFFER) if built else ledger.rows("tests")
         return _by_key(rows, "test_id", "executed_at")
 
     @cached_property

@@ -277,11 +277,11 @@ class AuditBranches:
                 tuple(sorted(schemas | {row.identifier[0] for row in was})),
                 tuple(sorted(named - schemas)),
             )
-            # A node that failed before it had a candidate is only in the ledger.
-            nodes = self._at.ledger().branch_history(branch).nodes
-            is_pending = any(row["verdict"] != "published" for row in nodes)
-            if not (discarded.tables or discarded.schemas or is_pending):
-                return Staged(discarded)
+            if not (discarded.tables or discarded.schemas):
+                # A node that failed before it had a candidate is only in the ledger.
+                nodes = self._at.ledger().branch_history(branch).nodes
+                if all(row["verdict"] == "published" for row in nodes):
+                    return Staged(discarded)
             swaps += [PointerUpdate(row, None) for row in side]
             staged = self._recorded(discarded, swaps, files, schemas, row_id)
             return replace(staged, made=done.append)

@@ -21,6 +21,7 @@ from sparkwap.catalog.snapshot_files import (
     ManifestEntry,
     Snapshot,
     Unreadable,
+    counts_of,
 )
 from sparkwap.catalog.store import Store
 from sparkwap.publish.moved_rows import FoundRows
@@ -117,18 +118,8 @@ class PickedSnapshot:
             if entry["status"] == DELETED:
                 return None
             removed = _key(entry) in self._gone
-            sequence, file_sequence = (
-                manifest.entry["sequence_number"] if entry[key] is None else entry[key]
-                for key in ("sequence_number", "file_sequence_number")
-            )
-            writer = entry["snapshot_id"] or manifest.entry["added_snapshot_id"]
-            return {
-                **entry,
-                "status": DELETED if removed else EXISTING,
-                "snapshot_id": self._id if removed else writer,
-                "sequence_number": sequence,
-                "file_sequence_number": file_sequence,
-            }
+            kept = {**manifest.inherited(entry), "status": EXISTING}
+            return {**kept, "status": DELETED, "snapshot_id": self._id} if removed else kept
 
         if not self._gone or manifest.path in self._unchanged:
             return manifest
@@ -226,13 +217,10 @@ class PickedSnapshot:
         path = self._put(f"{uuid.uuid4()}-m0.avro", content)
         sequences = [one["sequence_number"] for one in entries if one["status"] != DELETED]
         lowest = min((s for s in sequences if s is not None), default=self._sequence)
-        counts = {}
-        for status, name in ((ADDED, "added"), (EXISTING, "existing"), (DELETED, "deleted")):
+        counts = counts_of(entries)
+        for status in (ADDED, DELETED):
             files = [one["data_file"] for one in entries if one["status"] == status]
-            counts[f"{name}_files_count"] = len(files)
-            counts[f"{name}_rows_count"] = sum(int(one["record_count"]) for one in files)
-            if status != EXISTING:
-                self._count(files, removed=status == DELETED, has_data=manifest.has_data)
+            self._count(files, removed=status == DELETED, has_data=manifest.has_data)
         if not counts.keys() <= manifest.entry.keys():
             raise Unreadable(f"{manifest.path} has counts of other names.")
         entry = {

@@ -214,7 +214,7 @@ class Staging:
         checkpoint(COMMIT_STEPS[operation]["purging"], **facts)
         warehouse = self.warehouse()
         try:
-            rows = [*self.store.backend.all(), *self.store.backend.others()]
+            rows = self.store.backend.known()
             used = [row.location for row in rows]
             used += [] if of_views else _manifests(self.store.documents(rows))
         except CatalogError:

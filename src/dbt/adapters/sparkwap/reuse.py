@@ -19,7 +19,7 @@ from dbt.adapters.sparkwap.sessions import logger
 from sparkwap.core.dbt_cli import LakePlace
 from sparkwap.core.names import folded
 from sparkwap.core.text import counted, first_line
-from sparkwap.plan.decide import asked_again
+from sparkwap.plan.decide import REBUILDS, asked_again
 
 if TYPE_CHECKING:
     from sparkwap.catalog import Identifier
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 _OWN = ("table", "incremental", "view", "seed", "snapshot", "scd2")
 """Materializations that ask `is_reused`; those of a project do not."""
-_FLAGS = ("FULL_REFRESH", "EMPTY", "SAMPLE", "EVENT_TIME_START", "EVENT_TIME_END", "DEFER")
-"""Flags with which a node has other rows than those of its last publish."""
-
 
 _DONE = ("success", "pass")
 
@@ -129,8 +126,8 @@ class Reuse:
         if asked := asked_again(given, os.environ):
             return asked
         flags = get_flags()
-        on = [name for name in _FLAGS if getattr(flags, name, None)]
-        return "--" + on[0].lower().replace("_", "-") if on else None
+        on = [name for name in REBUILDS if getattr(flags, name.upper(), None)]
+        return "--" + on[0].replace("_", "-") if on else None
 
     def _is_begun(self, run: Run) -> bool:
         """Return whether earlier commands have left anything on the branch, or of failed nodes."""

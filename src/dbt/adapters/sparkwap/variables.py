@@ -14,7 +14,7 @@ from dbt.constants import DEFAULT_ENV_PLACEHOLDER
 from dbt.flags import get_flags
 from dbt.version import __version__ as dbt_version
 
-from sparkwap.ledger.code import plain_name
+from sparkwap.ledger.code import INTERNAL, plain_name
 from sparkwap.runs import replay_moment
 
 _TOKEN = 12
@@ -37,7 +37,6 @@ _PLACING = ("alias", "schema", "database", "enabled")
 _PLACED = re.compile(rf"(?:{'|'.join(_PLACING)})\s*=([^,]*)")
 _OUR_VARS = frozenset({"landing_until", "landing_replay", "scd2_restate", replay_moment.VARIABLE})
 """The vars of the pipeline, besides those of the gate: they select what to build and read."""
-_INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})
 _METADATA = "DBT_ENV_CUSTOM_ENV_"
 """Prefix of the environment variables that dbt reads as metadata of the command."""
 _VOLATILE = re.compile(
@@ -264,13 +263,13 @@ class Inputs:
         internal = {
             plain_name(macro.name)
             for macro in self._macros.values()
-            if macro.package_name in _INTERNAL
+            if macro.package_name in INTERNAL
         }
         searched = self._searched | {package}
         return frozenset(
             key
             for key, macro in self._macros.items()
-            if macro.package_name not in _INTERNAL
+            if macro.package_name not in INTERNAL
             and plain_name(macro.name) in internal
             and (
                 self._config is None
@@ -284,7 +283,7 @@ class Inputs:
         """The packages whose macros may replace those of dbt for all nodes."""
         found: set[Any] = {getattr(self._config, "project_name", None)}
         for entry in getattr(self._config, "dispatch", None) or ():
-            if entry.get("macro_namespace") in _INTERNAL:
+            if entry.get("macro_namespace") in INTERNAL:
                 found.update(entry.get("search_order") or ())
         return frozenset(found - {None})
 
@@ -325,7 +324,7 @@ class Inputs:
 
     def _used_in_macro(self, key: str) -> set[str]:
         macro = self._macros[key]
-        if macro.package_name in _INTERNAL:
+        if macro.package_name in INTERNAL:
             # Macros of dbt and the adapter use the context for other things than variables.
             return _named(macro.macro_sql)
         return _used(macro.macro_sql)
