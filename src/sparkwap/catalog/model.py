@@ -310,16 +310,6 @@ class UndonePublish:
 
 
 @dataclass(frozen=True, slots=True)
-class RollbackReceipt:
-    """The result of a rollback: the entries of the publish that it undid."""
-
-    publish_id: str
-    run_id: str
-    rolled_back_at: datetime
-    entries: tuple[PublishedEntry, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Mismatch:
     """A difference between the expected state and the present state.
 

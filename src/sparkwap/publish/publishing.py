@@ -17,7 +17,6 @@ from sparkwap.catalog.model import (
     PublishedEntry,
     PublishReceipt,
     Read,
-    RollbackReceipt,
     UndonePublish,
 )
 from sparkwap.catalog.planning import Differs
@@ -159,10 +158,9 @@ class Publishing:
         run_id: str,
         publish_id: str,
         branch: str = "",
-        appends: Sequence[LedgerRows] = (),
         force: bool = False,
         undone: Sequence[UndonePublish] = (),
-    ) -> RollbackReceipt:
+    ) -> None:
         """Undo a whole publish in one catalog transaction, or nothing.
 
         On a catalog without multi-table transactions, tables move one after the other; the next
@@ -177,7 +175,6 @@ class Publishing:
             run_id: The run that rolls back.
             publish_id: The publish that is undone.
             branch: The audit branch of the publish, for the ledger.
-            appends: More rows for the ledger, in the same transaction.
             force: Restore the state before the publish, even if tables have changed since.
             undone: All publishes that are undone, for the ledger; by default, the given publish.
 
@@ -189,26 +186,25 @@ class Publishing:
         """
         _require_own([entry.identifier for entry in entries])
         now = datetime.now(UTC)
-        self._at.prepare_ledger(appends, bool(entries))
+        self._at.prepare_ledger((), bool(entries))
         undone = undone or [UndonePublish(publish_id, branch, tuple(entries))]
         if not self._store.backend.atomic:
             action: jn.Action = "forced rollback" if force else "rollback"
             journal = jn.PublishJournal(
                 publish_id, run_id, branch, action, "", None, now, moves=(), undone=tuple(undone)
             )
-            return self._sequential.roll_back(journal, entries, appends)
+            self._sequential.roll_back(journal, entries)
+            return
 
-        def stage() -> Staged[RollbackReceipt]:
+        def stage() -> Staged[None]:
             rows = self._store.backend.find({entry.identifier for entry in entries})
             undoer = Undoer(self._store.load, rows, force, self._store.files.exists)
             plans = self._at.plan(undoer.plan, entries, RollbackRefused)
-            receipt = RollbackReceipt(publish_id, run_id, now, tuple(entries))
-            recorded = rollback_rows(undone, publish_id, run_id, now, rows)
-            return self._at.staged(receipt, plans, [*appends, *recorded])
+            return self._at.staged(
+                None, plans, rollback_rows(undone, publish_id, run_id, now, rows)
+            )
 
-        return self._store.commit(
-            stage, "rollback", run_id=run_id, branch=branch, publish_id=publish_id
-        )
+        self._store.commit(stage, "rollback", run_id=run_id, branch=branch, publish_id=publish_id)
 
     def reopen(
         self,

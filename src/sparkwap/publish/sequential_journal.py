@@ -12,7 +12,6 @@ from sparkwap.catalog.model import (
     Mismatch,
     PublishedEntry,
     PublishReceipt,
-    RollbackReceipt,
 )
 from sparkwap.catalog.refusals import PublishRefused, PublishTorn, RollbackRefused, RollbackTorn
 from sparkwap.core import names
@@ -86,12 +85,6 @@ def receipt_of(
         tuple(entries),
         tuple(moved_reads),
     )
-
-
-def rollback_receipt_of(journal: jn.PublishJournal) -> RollbackReceipt:
-    """Return the receipt of a completed rollback."""
-    entries = tuple(move.entry for move in journal.moves)
-    return RollbackReceipt(journal.publish_id, journal.run_id, journal.at, entries)
 
 
 def row_of(journal: jn.PublishJournal, state: jn.State) -> dict[str, Any]:

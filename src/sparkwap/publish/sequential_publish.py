@@ -17,7 +17,6 @@ from sparkwap.catalog.model import (
     PublishedEntry,
     PublishReceipt,
     Read,
-    RollbackReceipt,
     UndonePublish,
 )
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
@@ -56,7 +55,7 @@ class SequentialPublish:
         what = sequential_journal.format_action(journal)
         if journal.action != "publish":
             outcome, reasons = self._carry(journal, RollbackPort(self._store, journal))
-            self._finish_rollback(journal, outcome, ())
+            self._finish_rollback(journal, outcome)
             return sequential_journal.format_rollback(journal, outcome, reasons)
         candidates = [move.candidate for move in journal.moves if move.candidate]
         schemas = self._at.side_schemas(journal.branch, candidates)
@@ -121,12 +120,7 @@ class SequentialPublish:
         checkpoint(PUBLISH_VERIFIED, **about)
         return sequential_journal.receipt_of(journal, entries, differ)
 
-    def roll_back(
-        self,
-        journal: jn.PublishJournal,
-        entries: Sequence[PublishedEntry],
-        appends: Sequence[LedgerRows],
-    ) -> RollbackReceipt:
+    def roll_back(self, journal: jn.PublishJournal, entries: Sequence[PublishedEntry]) -> None:
         """Undo a publish by a journal; see `Publishing.rollback`."""
         rows = self._store.backend.find({entry.identifier for entry in entries})
         undoer = Undoer(
@@ -144,9 +138,8 @@ class SequentialPublish:
         checkpoint(checkpoints.JOURNAL_WRITTEN, **sequential_journal.about(journal))
         port = RollbackPort(self._store, journal)
         outcome, reasons = self._carry(journal, port)
-        self._finish_rollback(journal, outcome, appends)
+        self._finish_rollback(journal, outcome)
         sequential_journal.require_rolled_back(journal, outcome, reasons)
-        return sequential_journal.rollback_receipt_of(journal)
 
     def _carry(
         self, journal: jn.PublishJournal, port: PublishPort | RollbackPort
@@ -219,14 +212,11 @@ class SequentialPublish:
         self._at.purge("leftovers", folders, schemas, of_views=True, **about)
         return entries
 
-    def _finish_rollback(
-        self, journal: jn.PublishJournal, outcome: jn.JournalOutcome, appends: Sequence[LedgerRows]
-    ) -> None:
+    def _finish_rollback(self, journal: jn.PublishJournal, outcome: jn.JournalOutcome) -> None:
         """Write the receipt after the last move; may be repeated."""
         closed, ledger = sequential_journal.row_of(journal, outcome.state), self._at.ledger()
         if jn.is_closed(ledger.journal_states(closed)):
-            ledger.append(appends)  # Another process has ended it.
-            return
+            return  # Another process has ended it.
         undone = [
             replace(
                 one, entries=tuple(e for e in one.entries if e.identifier not in outcome.blocked)
@@ -238,13 +228,7 @@ class SequentialPublish:
                 )
             ]
         ]
-        rows = rollback_rows(
-            undone,
-            journal.publish_id,
-            journal.run_id,
-            journal.at,
-            {},
-        )
+        rows = rollback_rows(undone, journal.publish_id, journal.run_id, journal.at, {})
         for entry in (move.entry for move in journal.moves):
             base = entry.base_metadata_location
             if entry.identifier in outcome.blocked and base is not None and entry.how != "view":
@@ -255,7 +239,7 @@ class SequentialPublish:
         told = ledger.of_run("publishes", journal.run_id)
         known = {_undone(row) for row in told if row["undone_by"] == journal.publish_id}
         rest = [row for one in rows for row in one.rows if _undone(row) not in known]
-        ledger.append([*appends, *([LedgerRows("publishes", rest)] if rest else [])])
+        ledger.append([LedgerRows("publishes", rest)] if rest else [])
         ledger.settle(closed)
         checkpoint(checkpoints.JOURNAL_CLOSED, **sequential_journal.about(journal))
 
