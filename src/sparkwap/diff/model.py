@@ -203,8 +203,13 @@ class RunDiff:
 
     @property
     def unchanged(self) -> tuple[TableDiff, ...]:
-        """The tables without differences."""
-        return tuple(table for table in self.tables if table.change == "unchanged")
+        """The tables without differences and notes."""
+        return tuple(t for t in self.tables if t.change == "unchanged" and not t.notes)
+
+    @property
+    def noted(self) -> tuple[TableDiff, ...]:
+        """The tables without differences whose notes qualify this, as by columns not compared."""
+        return tuple(t for t in self.tables if t.change == "unchanged" and t.notes)
 
     @property
     def failed(self) -> tuple[TableDiff, ...]:

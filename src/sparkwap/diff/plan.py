@@ -26,7 +26,7 @@ IcebergType = str | Mapping[str, Any]
 _WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _MOST_DIGITS = 38
 # Spark cannot hash, cast or compare these types.
-_OPAQUE = ("variant", "geometry", "geography", "void")
+_OPAQUE = frozenset({"variant", "geometry", "geography", "unknown"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def match_columns(
 def _compare(before: Column, after: Column) -> ComparedColumn | None:
     old, new = before.spark_type, after.spark_type
     nullable = not (before.required and after.required)
-    if any(word in kind for kind in (old, new) for word in _OPAQUE):
+    if _is_opaque(before.type) or _is_opaque(after.type):
         return None
     if old == new:
         return ComparedColumn(after.name, before.name, after.type, None, nullable)
@@ -149,6 +149,14 @@ def _compare(before: Column, after: Column) -> ComparedColumn | None:
         return None
     common = _wider(old, new) or "string"
     return ComparedColumn(after.name, before.name, common, common, nullable)
+
+
+def _is_opaque(kind: IcebergType) -> bool:
+    """Return whether a type is opaque, or contains such a type."""
+    if isinstance(kind, str):
+        return kind.partition("(")[0] in _OPAQUE
+    inner = [kind[part] for part in ("element", "key", "value") if part in kind]
+    return any(map(_is_opaque, [*inner, *(f["type"] for f in kind.get("fields") or ())]))
 
 
 def _wider(old: str, new: str) -> str | None:

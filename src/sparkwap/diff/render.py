@@ -30,7 +30,7 @@ text-align:left;vertical-align:top}td.n{text-align:right}code{white-space:pre-wr
 def text(diff: RunDiff) -> list[str]:
     """Return the lines for a terminal."""
     lines = [f"{diff.branch} compared with {diff.against}:"]
-    for table in diff.differing:
+    for table in (*diff.differing, *diff.noted):
         lines.append(f"  {table.name}   {_words(table)}")
         lines += [f"      {line}" for line in _schema_lines(table)]
         lines += [f"      {name}: differs in {n:,}" for name, n in _most(table)]
@@ -64,7 +64,7 @@ def markdown(diff: RunDiff, limit: int = LIMIT) -> str:
     if diff.differing:
         _overview(diff.differing, out, int(room * _SHARE))
     left = 0
-    for table in diff.differing:
+    for table in (*diff.differing, *diff.noted):
         if not _has_details(table):
             continue
         if left or not any(out.add(form) for form in _details(table)):
@@ -175,7 +175,8 @@ def page(diff: RunDiff) -> str:
             + "".join(_html_row(table) for table in diff.differing)
             + "</table>"
         )
-    body += [_html_detail(table) for table in diff.differing if _has_details(table)]
+    detailed = (*diff.differing, *diff.noted)
+    body += [_html_detail(table) for table in detailed if _has_details(table)]
     if diff.unchanged:
         names = ", ".join(_code(table.name) for table in diff.unchanged)
         body.append(f"<p>Unchanged: {names}</p>")
@@ -230,8 +231,10 @@ def _html_samples(table: TableDiff) -> str:
 def _totals(diff: RunDiff) -> str:
     if not diff.tables:
         return "The branch has no tables."
+    noted = len(diff.noted)
+    notes = f" See the notes of {noted} table{_s(noted)} without a difference." if noted else ""
     if not diff.differing:
-        return f"No difference in {len(diff.tables)} table{_s(len(diff.tables))}."
+        return f"No difference in {len(diff.tables)} table{_s(len(diff.tables))}.{notes}"
     rows = {
         kind: sum(getattr(table, kind) for table in diff.tables)
         for kind in ("added", "removed", "changed")
@@ -239,13 +242,16 @@ def _totals(diff: RunDiff) -> str:
     counts = ", ".join(f"{n:,} {kind}" for kind, n in rows.items())
     failed = f" {len(diff.failed)} could not be compared." if diff.failed else ""
     tables = len(diff.tables)
-    return f"{len(diff.differing)} of {tables} table{_s(tables)} differ. Rows: {counts}.{failed}"
+    differ = f"{len(diff.differing)} of {tables} table{_s(tables)} differ"
+    return f"{differ}. Rows: {counts}.{failed}{notes}"
 
 
 def _words(table: TableDiff) -> str:
     """Return the change of a table in a line."""
     if table.change == "failed":
         return "not compared"
+    if table.change == "unchanged":
+        return "no difference in what was compared"
     if table.change in ("new", "dropped"):
         rows = table.added if table.change == "new" else table.removed
         return f"{table.change} {table.kind}, {rows:,} row{_s(rows)}"

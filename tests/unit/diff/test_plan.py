@@ -97,6 +97,30 @@ def test_a_note_names_values_that_cannot_be_compared(before: object, after: obje
     assert all(not r.compared for r in found.change.retyped)
 
 
+@pytest.mark.parametrize("name", ["variant_id", "avoid_until", "geography", "void_flag"])
+def test_names_of_fields_do_not_decide_whether_values_can_be_compared(name: str) -> None:
+    struct = {"type": "struct", "fields": [{"id": 9, "name": name, "type": "long"}]}
+    both = columns((1, "a", {"type": "list", "element-id": 8, "element": struct}))
+    found = match_columns(both, both, same_table=True)
+    assert [c.name for c in found.compared] == ["a"] and not found.notes
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "geometry(srid:4326)",
+        "unknown",
+        {"type": "list", "element-id": 8, "element": "variant"},
+        {"type": "map", "key-id": 8, "key": "string", "value-id": 9, "value": "variant"},
+        {"type": "struct", "fields": [{"id": 9, "name": "x", "type": "geography"}]},
+    ],
+)
+def test_values_of_types_without_an_order_are_not_compared_inside_others(kind: object) -> None:
+    both = columns((1, "a", kind))
+    found = match_columns(both, both, same_table=True)
+    assert not found.compared and len(found.notes) == 1
+
+
 def test_a_key_needs_all_its_columns_without_nested_types() -> None:
     both = columns((1, "Id", "long"), (2, "day", "date"), (3, "s", STRUCT))
     found = match_columns(both, both, same_table=True)

@@ -127,6 +127,19 @@ def test_a_comparison_without_differences() -> None:
     assert text(run())[-1] == "  the branch has no tables"
 
 
+@pytest.mark.parametrize("others", [(), (ORDERS,)])
+def test_notes_of_a_table_without_a_difference_are_shown(others: tuple[TableDiff, ...]) -> None:
+    note = "values of v (variant) are not compared"
+    diff = run(*others, SAME, replace(SAME, identifier=("shop", "noted"), notes=(note,)))
+    lines, comment, html = "\n".join(text(diff)), markdown(diff), page(diff)
+    assert f"shop.noted   no difference in what was compared\n      {note}" in lines
+    assert "unchanged: shop.same" in lines
+    for found in (comment, html):
+        assert "are not compared" in found
+        assert "See the notes of 1 table without a difference." in found
+        assert "Unchanged: <code>shop&#46;same</code>" in found
+
+
 @pytest.mark.parametrize("limit", [2_000, 5_000, 20_000, 60_000])
 def test_markdown_stays_within_the_limit_and_counts_omissions(limit: int) -> None:
     samples = tuple(
