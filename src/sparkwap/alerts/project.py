@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkwap.alerts.model import FailedRows
-from sparkwap.core.personal import CITING, WHOLE, PersonalMarks, meta_of
+from sparkwap.core.personal import CITING, WHOLE, PersonalMarks, meta_of, named_in
 
 _CELL = 80
 _NUMBER = re.compile(r"\d[\d,]*")
@@ -73,11 +73,9 @@ def trouble(reasons: Iterable[str]) -> str:
 def of_manifest(manifest: Mapping[str, Any]) -> Project:
     """Return the project of a ``manifest.json``."""
     nodes, sources = manifest.get("nodes") or {}, manifest.get("sources") or {}
-    units = manifest.get("unit_tests") or {}
+    known = {**(manifest.get("unit_tests") or {}), **sources, **nodes}
     groups = {str(group["name"]): group for group in (manifest.get("groups") or {}).values()}
-    return Project(
-        lambda node_id: nodes.get(node_id) or sources.get(node_id) or units.get(node_id), groups
-    )
+    return Project(known.get, named_in(known), groups)
 
 
 def _names(given: object) -> tuple[str, ...]:

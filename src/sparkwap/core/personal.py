@@ -33,7 +33,11 @@ CITING = re.compile(
 )
 """The start of a gate's reason that quotes an error of Spark or dbt."""
 
+_TEST = re.compile(r"\btest ([^;]+?) (?:failed|warned|ended )")
+"""The name of a test in a gate's reason."""
+
 _ERROR_CLASS = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
+_PERSONAL = "personal columns"
 # dbt's own tests, and their result columns that are counts or come from the tested column.
 _SAFE_COLUMNS: Mapping[str, frozenset[str]] = {
     "not_null": frozenset(),
@@ -45,6 +49,8 @@ _SAFE_COLUMNS: Mapping[str, frozenset[str]] = {
 Identifier = tuple[str, str]
 Lookup = Callable[[str], Mapping[str, Any] | None]
 """Returns a node, source or test by its unique id, in the format of ``manifest.json``."""
+Named = Callable[[str], Collection[str]]
+"""Returns the unique ids of the tests, and perhaps of other nodes, with a name."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +59,11 @@ class PersonalMarks:
 
     Attributes:
         lookup: Returns a node of the manifest.
+        named: Returns its tests by name.
     """
 
     lookup: Lookup
+    named: Named
 
     @cached_property
     def _personal(self) -> dict[str, frozenset[str]]:
@@ -75,27 +83,32 @@ class PersonalMarks:
             known = self._personal[node_id] = _marked(node).union(*above)
         return known
 
-    def harmless(self, reason: str, node_id: str) -> str:
-        """Return a reason without possible values of personal columns.
+    def may_quote(self, node_ids: Iterable[str]) -> bool:
+        """Return whether a text about nodes or tests may quote a personal value.
 
-        Spark's errors quote values. For a node with personal columns, only the error class is
-        kept, such as ``[CAST_INVALID_INPUT]``.
+        This is not so if all of them are known, and no table that they read has a mark.
         """
-        found = CITING.search(reason) if self.personal(node_id) else None
-        if found is None:
+        return any(self.lookup(key) is None or bool(self.personal(key)) for key in node_ids)
+
+    def harmless(self, reason: str, node_id: str) -> str:
+        """Return a reason of the gate without possible values of personal columns.
+
+        A test that the reason names may read other tables than the node.
+        """
+        tests = [self.named(name) for name in _TEST.findall(reason)]
+        if all(tests) and not self.may_quote([node_id, *(key for ids in tests for key in ids)]):
             return reason
-        return f"{reason[: found.end(1)]}: {self.error_class(reason[found.end() :], node_id)}"
+        return without_values(reason)
 
     def error_class(self, error: str, node_id: str) -> str:
         """Return an error of a node or test; only its class if it may quote a personal value."""
-        if not self.personal(node_id):
-            return error
-        found = _ERROR_CLASS.search(error)
-        return f"{found[0] + ' ' if found else ''}(its text is withheld: personal columns)"
+        return _class_of(error, _PERSONAL) if self.may_quote([node_id]) else error
 
     def shown(self, test_id: str, columns: Sequence[str]) -> list[int]:
         """Return the indexes of the columns of a test's failed rows that may be shown."""
-        test, personal = self.lookup(test_id) or {}, self.personal(test_id)
+        test, personal = self.lookup(test_id), self.personal(test_id)
+        if test is None:
+            return []
         if _tested_column(test) in RAW_TEXT:
             return []  # dbt's tests return its values under other names
         return [
@@ -156,6 +169,34 @@ class Hidden:
     def of(self, identifier: Identifier, columns: Collection[str]) -> tuple[str, ...]:
         """Return the hidden columns among ``columns``."""
         return tuple(name for name in columns if self.hides(identifier, name))
+
+
+def named_in(nodes: Mapping[str, Mapping[str, Any]]) -> Named:
+    """Return the function that finds the nodes and tests of a manifest by name."""
+    found: dict[str, list[str]] = {}
+    for key, node in nodes.items():
+        found.setdefault(str(node.get("name")), []).append(key)
+    return lambda name: found.get(name, ())
+
+
+def without_values(reason: str, why: str = _PERSONAL) -> str:
+    """Return a reason of the gate without the texts that may quote a value of a row.
+
+    Of an error of Spark or dbt, it keeps the class, such as ``[CAST_INVALID_INPUT]``.
+
+    Args:
+        reason: The reason, or several.
+        why: Why the texts are withheld.
+    """
+    found = CITING.search(reason)
+    if found is None:
+        return reason
+    return f"{reason[: found.end(1)]}: {_class_of(reason[found.end() :], why)}"
+
+
+def _class_of(error: str, why: str) -> str:
+    found = _ERROR_CLASS.search(error)
+    return f"{found[0] + ' ' if found else ''}(its text is withheld: {why})"
 
 
 def is_marked(meta: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from sparkwap.core.personal import PersonalMarks
+from sparkwap.core.personal import PersonalMarks, named_in
 
 Row = Mapping[str, Any]
 Answer = list[dict[str, Any]]
@@ -48,7 +48,7 @@ class ReportFacts:
     @cached_property
     def marks(self) -> PersonalMarks:
         """The marks of personal columns."""
-        return PersonalMarks(self.known.get)
+        return PersonalMarks(self.known.get, named_in(self.known))
 
     def shown(self, test_id: str) -> list[dict[str, Any]]:
         """Return the stored rows of a test, without columns that may be personal."""

@@ -59,6 +59,7 @@ class Command:
         config = SimpleNamespace(meta={"owner": "jane"})
         node = Node(
             unique_id=NODE.node_id,
+            name="orders",
             schema="shop",
             alias="orders",
             resource_type="model",

@@ -6,12 +6,21 @@ from typing import Any
 
 import pytest
 
-from sparkwap.core.personal import MARKS, OF_TABLES, RAW_TEXT, WHOLE, Hidden, PersonalMarks
+from sparkwap.core.personal import (
+    MARKS,
+    OF_TABLES,
+    RAW_TEXT,
+    WHOLE,
+    Hidden,
+    PersonalMarks,
+    named_in,
+)
 
 
 def node(name: str, *parents: str, meta: Any = None, **columns: Any) -> dict[str, Any]:
     return {
         "unique_id": f"model.shop.{name}",
+        "name": name,
         "columns": {
             key: {"name": key, "meta": {}, "config": {"meta": marks}}
             for key, marks in columns.items()
@@ -22,7 +31,8 @@ def node(name: str, *parents: str, meta: Any = None, **columns: Any) -> dict[str
 
 
 def marks(*nodes: dict[str, Any]) -> PersonalMarks:
-    return PersonalMarks({one["unique_id"]: one for one in nodes}.get)
+    known = {one["unique_id"]: one for one in nodes}
+    return PersonalMarks(known.get, named_in(known))
 
 
 def hidden(*nodes: dict[str, Any], patterns: tuple[str, ...] = ()) -> Hidden:
@@ -71,3 +81,24 @@ def test_an_error_of_a_personal_table_keeps_its_class_only() -> None:
     assert known.error_class(error, "model.shop.others") == error
     assert known.harmless(f"build failed: {error}", "model.shop.facts") == f"build failed: {cut}"
     assert known.harmless("test ids failed (1 row)", "model.shop.facts").endswith("(1 row)")
+
+
+def test_an_error_of_a_test_that_also_reads_a_personal_table_keeps_its_class_only() -> None:
+    both = {**node("both", "people", "orders"), "unique_id": "test.shop.both"}
+    own = {**node("own", "orders"), "unique_id": "test.shop.own"}
+    known = marks(node("people", email={"pii": True}), node("orders"), both, own)
+    error = "ended in an error ([CAST_INVALID_INPUT] The value 'ann@example.org' cannot be cast)"
+    shown = {name: known.harmless(f"test {name} {error}", "model.shop.orders") for name in
+             ("both", "own", "unknown", "with a space")}  # fmt: skip
+    assert [name for name, text in shown.items() if "ann" in text] == ["own"]
+    assert "ann" not in known.harmless(
+        f"test own failed (1 row); test both {error}", "model.shop.orders"
+    )
+
+
+def test_an_error_of_an_unknown_table_keeps_its_class_only() -> None:
+    error = "[CAST_INVALID_INPUT] The value 'ann@example.org' cannot be cast"
+    known = marks(node("orders"))
+    assert "ann" not in known.harmless(f"build failed: {error}", "model.shop.gone")
+    assert "ann" not in known.error_class(error, "test.shop.gone")
+    assert known.shown("test.shop.gone", ["id"]) == []

@@ -150,8 +150,12 @@ def project(command: DbtCommand) -> Project:
         )
         return None if node is None else dict(node.to_dict(omit_none=True))
 
+    def named(name: str) -> list[str]:
+        known = {**manifest.nodes, **manifest.unit_tests}
+        return [key for key, node in known.items() if node.name == name]
+
     groups = {group.name: group.to_dict(omit_none=True) for group in manifest.groups.values()}
-    return Project(lookup, groups)
+    return Project(lookup, named, groups)
 
 
 def _send(command: DbtCommand, find: Callable[[Project], list[Event]]) -> list[str]:
