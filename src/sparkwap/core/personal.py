@@ -36,6 +36,14 @@ CITING = re.compile(
 _TEST = re.compile(r"\btest ([^;]+?) (?:failed|warned|ended )")
 """The name of a test in a gate's reason."""
 
+_FIGURE = re.compile(r"\b(\w+):(.+?) is .+? published runs")
+"""The finding of an anomaly audit about a metric of a column."""
+
+_VALUES = frozenset(
+    {"min", "max", "sum", "mean", "stddev", "min_length", "max_length", "mean_length"}
+)
+"""Metrics of a column that may tell the value of one row."""
+
 _ERROR_CLASS = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 _PERSONAL = "personal columns"
 # dbt's own tests, and their result columns that are counts or come from the tested column.
@@ -96,9 +104,20 @@ class PersonalMarks:
         A test that the reason names may read other tables than the node.
         """
         tests = [self.named(name) for name in _TEST.findall(reason)]
-        if all(tests) and not self.may_quote([node_id, *(key for ids in tests for key in ids)]):
+        node_ids = [node_id, *(key for ids in tests for key in ids)]
+        if all(tests) and not self.may_quote(node_ids):
             return reason
-        return without_values(reason)
+        return without_values(reason, columns=frozenset().union(*map(self.personal, node_ids)))
+
+    def is_withheld(self, metric: str, node_ids: Collection[str]) -> bool:
+        """Return whether a metric of an anomaly audit may tell a personal value.
+
+        Args:
+            metric: The metric, such as ``max:amount``.
+            node_ids: The measured node and the audit.
+        """
+        columns = frozenset().union(*map(self.personal, node_ids))
+        return self.may_quote(node_ids) and tells_value(metric, columns)
 
     def error_class(self, error: str, node_id: str) -> str:
         """Return an error of a node or test; only its class if it may quote a personal value."""
@@ -179,15 +198,34 @@ def named_in(nodes: Mapping[str, Mapping[str, Any]]) -> Named:
     return lambda name: found.get(name, ())
 
 
-def without_values(reason: str, why: str = _PERSONAL) -> str:
+def tells_value(metric: str, columns: Collection[str] = ()) -> bool:
+    """Return whether a metric of an anomaly audit may tell the value of one row.
+
+    The age of a table's newest time does so only if the column is among ``columns``.
+    """
+    kind, _, column = metric.partition(":")
+    return kind in _VALUES or (
+        kind == "age_hours" and not {column.lower(), WHOLE}.isdisjoint(columns)
+    )
+
+
+def without_values(reason: str, why: str = _PERSONAL, columns: Collection[str] = ()) -> str:
     """Return a reason of the gate without the texts that may quote a value of a row.
 
     Of an error of Spark or dbt, it keeps the class, such as ``[CAST_INVALID_INPUT]``.
 
     Args:
-        reason: The reason, or several.
+        reason: The reason, or several, or the finding of an audit.
         why: Why the texts are withheld.
+        columns: The personal columns, as for `tells_value`.
     """
+
+    def figure(found: re.Match[str]) -> str:
+        metric = f"{found[1]}:{found[2]}"
+        withheld = f"{metric} is an anomaly (its value is withheld: {why})"
+        return withheld if tells_value(metric, columns) else found[0]
+
+    reason = _FIGURE.sub(figure, reason)
     found = CITING.search(reason)
     if found is None:
         return reason

@@ -79,14 +79,20 @@ def _dbt_results(facts: ReportFacts) -> Iterable[dict[str, Any]]:
         if test is None or row["status"] not in _SHOWN_STATUSES:
             continue
         metrics = measured.get((row["run_id"], row["test_id"]), [])
-        for metric in metrics:
+        plotted = [
+            metric
+            for metric in metrics
+            if not facts.marks.is_withheld(metric["metric"], [metric["node_id"], row["test_id"]])
+        ]
+        for metric in plotted:
             yield _metric_result(facts, test, row, metric)
-        if not metrics:
+        if not metrics or plotted != metrics:
             yield _plain_result(facts, test, row)
 
 
 def _plain_result(facts: ReportFacts, test: Row, row: Row) -> dict[str, Any]:
-    message = row["finding"] or row["message"]
+    finding = row["finding"] and facts.marks.harmless(row["finding"], row["test_id"])
+    message = finding or row["message"]
     failed = row["status"] in ("fail", "warn")
     schema = _page_name(test) == "schema_changes"
     if message and row["status"] == "error":
@@ -119,7 +125,9 @@ def _metric_result(facts: ReportFacts, test: Row, row: Row, metric: Row) -> dict
         "column_name": column or None,
         "test_type": "anomaly_detection",
         "test_sub_type": _METRIC_TYPES.get(kind, kind),
-        "test_results_description": row["finding"] if anomalous else None,
+        "test_results_description": facts.marks.harmless(row["finding"], row["test_id"])
+        if anomalous and row["finding"]
+        else None,
         # If a test has several metrics, only the anomalous ones have failed.
         "status": row["status"] if anomalous or row["status"] == "error" else "pass",
         "failures": None,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sparkwap.audits.anomaly import METRICS, AnomalyResult
 from sparkwap.core.personal import (
     MARKS,
     OF_TABLES,
@@ -102,3 +103,35 @@ def test_an_error_of_an_unknown_table_keeps_its_class_only() -> None:
     assert "ann" not in known.harmless(f"build failed: {error}", "model.shop.gone")
     assert "ann" not in known.error_class(error, "test.shop.gone")
     assert known.shown("test.shop.gone", ["id"]) == []
+
+
+def test_figures_that_may_be_a_value_of_a_personal_table_are_withheld() -> None:
+    audit = {**node("audit", "people"), "unique_id": "test.shop.audit"}
+    people = node("people", born={"pii": True}, city={})
+    known = marks(people, node("orders"), audit)
+
+    def finding(metric: str) -> str:
+        column = metric.partition(":")[2]
+        result = AnomalyResult(metric, 184_250, "anomalous", 12, 97_000, 1, 95_000, 99_000)
+        found = known.harmless(f"test audit failed ({result.words()})", "model.shop.people")
+        assert known.harmless(result.words(), "test.shop.audit") in found
+        assert column in found
+        return found
+
+    ids = ["model.shop.people", "test.shop.audit"]
+    for metric in METRICS:
+        shown = metric.endswith("_share") or metric == "distinct_count"
+        assert ("184,250" in finding(f"{metric}:the city")) is shown, metric
+        assert known.is_withheld(f"{metric}:city", ids) is not shown
+        assert not known.is_withheld(f"{metric}:city", ["model.shop.orders"])
+    assert "184,250" not in finding("age_hours:born") and "184,250" in finding("age_hours:city")
+    assert "184,250" in finding("row_count")
+    assert known.is_withheld("max:x", ["model.shop.gone"])
+    both = known.harmless(
+        "max:born is 7 (mean 5): expected 4 to 5, by 9 published runs; null_share:born is 0.5 "
+        "(mean 0): expected 0 to 0.1, by 9 published runs", "test.shop.audit",
+    )  # fmt: skip
+    assert both == (
+        "max:born is an anomaly (its value is withheld: personal columns); null_share:born is 0.5 "
+        "(mean 0): expected 0 to 0.1, by 9 published runs"
+    )

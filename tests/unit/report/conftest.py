@@ -99,6 +99,7 @@ def metric(days_ago: float, value: float, state: str = "normal", **more: Any) ->
         days_ago,
         run_id=f"r{days_ago}",
         test_id=VOLUME,
+        node_id=ORDERS,
         value=value,
         state=state,
         **given,

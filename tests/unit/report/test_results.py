@@ -92,6 +92,28 @@ def test_only_the_anomalous_one_of_several_metrics_has_failed() -> None:
     assert {one["invocations_rank_index"] for one in found} == {1}
 
 
+def test_a_metric_that_may_be_a_personal_value_is_not_shown() -> None:
+    marked = {"a": {"name": "a", "meta": {"pii": True}}}
+    known = {**MANIFEST["nodes"], ORDERS: {**MANIFEST["nodes"][ORDERS], "columns": marked}}
+    known[VOLUME] = {**known[VOLUME], "depends_on": {"nodes": [ORDERS]}}
+    finding = "max:a is 184,250 (mean 9): expected 8 to 9, by 12 published runs"
+    found = results_of(
+        VOLUME,
+        manifest={**MANIFEST, "nodes": known},
+        tests=[result(1, "fail", VOLUME, finding=finding)],
+        metrics=[
+            metric(1, 184250, "anomalous", metric="max:a"),
+            metric(1, 0, metric="null_share:a"),
+        ],
+    )
+    assert "184" not in json.dumps(found, default=str)
+    assert {(one["test_sub_type"], one["status"]) for one in found} == {
+        ("generic", "fail"),
+        ("null_share", "pass"),
+    }
+    assert "max:a is an anomaly" in json.dumps(found, default=str)
+
+
 def test_an_audit_with_an_error_has_no_metric() -> None:
     (found,) = results_of(VOLUME, tests=[result(1, "error", VOLUME, message="no such column")])
     assert (found["test_type"], found["status"]) == ("dbt_test", "error")
