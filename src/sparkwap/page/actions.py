@@ -69,6 +69,12 @@ def perform(
             f"The audit branch {branch} is no longer open: it was published or discarded after "
             "the page was drawn. Nothing was done. Reload the page."
         )
+    if "file" in arguments:
+        # It contains rows: no other user of the machine may read it.
+        file = Path(arguments["file"])
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        file.chmod(0o600)
     given = ("run-operation", operation, "--args", as_yaml(arguments))
     ended = run(
         [*DBT, "--no-use-colors", *call.arguments(*given)],
@@ -86,6 +92,13 @@ def perform(
 def diff_file(folder: Path, branch: str) -> Path:
     """Return the file of the last comparison of a branch with ``main``."""
     return folder / f"diff_{branch}.json"
+
+
+def forget(folder: Path, open_branches: Sequence[str]) -> None:
+    """Delete the comparisons of branches that are no longer open, because they contain rows."""
+    kept = {diff_file(folder, branch) for branch in open_branches}
+    for file in set(folder.glob("diff_*.json")) - kept:
+        file.unlink(missing_ok=True)
 
 
 def diff_arguments(folder: Path, branch: str) -> dict[str, Any]:

@@ -90,7 +90,14 @@ def main() -> None:
                 st.title(view)
                 draw_empty("There is no lake yet.", "The first build creates it:", "dbt build")
                 return
-            VIEWS[view][1](Page(call, lake, days, unlocked))
+            page = Page(call, lake, days, unlocked)
+            if page.manifest is None:
+                st.warning(
+                    "target/manifest.json is missing or cannot be read, so personal columns are "
+                    "not known. The page shows no rows and no texts that may quote them. This "
+                    "command writes the file: dbt parse"
+                )
+            VIEWS[view][1](page)
     except SparkwapError as error:
         st.error("The page cannot read the project or the lake:")
         st.code(redact(str(error)), language=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -171,12 +171,22 @@ def diff_rows(document: Row) -> list[dict[str, Any]]:
     ]
 
 
-def diff_samples(table: Row) -> list[dict[str, Any]]:
-    """Return the sample rows of a table in a stored comparison, with old and new values."""
+def diff_samples(
+    table: Row, hidden: Callable[[str, Sequence[str]], Collection[str]]
+) -> list[dict[str, Any]]:
+    """Return the sample rows of a table in a stored comparison, with old and new values.
+
+    Args:
+        table: The table.
+        hidden: Returns the columns of a table that are hidden now, in lower case; a column may
+            have been marked after the comparison.
+    """
     found = []
     for sample in table["samples"]:
         before, after = sample["before"] or {}, sample["after"] or {}
         names = [*before, *(name for name in after if name not in before)]
+        hides = hidden(f"{table['schema']}.{table['name']}", names)
+        names = [name for name in names if name.lower() not in hides]
         found.append({"change": sample["change"], **{n: _moved(before, after, n) for n in names}})
     return found
 

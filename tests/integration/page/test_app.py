@@ -402,3 +402,63 @@ def test_a_personal_table_has_no_history(draw: Draw, personal: None, name: str) 
 
 def test_the_history_of_a_key_is_locked_without_the_token(draw: Draw, personal: None) -> None:
     assert SHOWN.encode() not in shown(draw("History of a key", None))
+
+
+def test_without_a_readable_manifest_no_row_is_shown(
+    draw: Draw, personal: None, project: Path
+) -> None:
+    (project / "target/manifest.json").write_text('{"nodes": {"model.shop.people": {"un')
+    for view in ("Branches", "Quarantine", "History of a key"):
+        page = draw(view)
+        assert secrets(page) == []
+        assert not {text for text in (SHOWN, DELIVERED) if text.encode() in shown(page)}
+        assert "dbt parse" in page.warning[0].value
+
+
+def test_errors_and_metrics_that_may_tell_a_value_need_the_token(
+    draw: Draw, personal: None, lake: Lake
+) -> None:
+    shared = {"run_id": RUN, "branch": BRANCH, "schema": "s", "node_id": "model.shop.raw_orders"}
+    reason = f"build failed: [CAST_INVALID_INPUT] The value '{DELIVERED}' cannot be cast"
+    node = {"name": "raw_orders", "built_at": NOW, "verdict": "rejected", "reason": reason}
+    measured = {"name": "raw_orders", "measured_at": NOW, "value": 184250.0, "scope": ""}
+    audit = {"test_id": "model.shop.raw_orders", "test_name": "a", "executed_at": NOW}
+    finding = {"status": "fail", "finding": "max:id is 184,250: expected 1, by 9 published runs"}
+    test = {"run_id": RUN, "branch": BRANCH, **audit, **finding}
+    lake.ledger.append(
+        [
+            LedgerRows("runs", [{"run_id": RUN, "branch": BRANCH, "started_at": NOW}]),
+            LedgerRows("nodes", [{**shared, **node}]),
+            LedgerRows("tests", [test]),
+            LedgerRows(
+                "metrics",
+                [
+                    {**shared, **measured, "metric": metric, "test_id": audit["test_id"]}
+                    for metric in ("max:id", "row_count")
+                ],
+            ),
+        ]
+    )
+    for view, value in (("Branches", DELIVERED), ("Branches", "184,250"), ("Tests", "max:id")):
+        assert value.encode() in shown(draw(view))
+        locked = draw(view, None)
+        assert value.encode() not in shown(locked)
+        assert b"row_count" in shown(locked) or view == "Branches"
+
+
+def test_a_stored_comparison_shows_no_column_that_is_marked_now_and_ends_with_its_branch(
+    draw: Draw, personal: None, project: Path
+) -> None:
+    sample = {"change": "added", "before": None, "after": {"HAS_PII": "secret of", "city": SHOWN}}
+    table = {
+        "schema": "s", "name": "people", "change": "changed", "notes": [], "samples": [sample],
+        "rows": {"added": 1, "removed": 0, "changed": 0}, "columns": {"changed": {}},
+    }  # fmt: skip
+    stored = json.dumps({"at": NOW.isoformat(), "against": "main", "tables": [table]})
+    folder = project / "target/page"
+    folder.mkdir()
+    for branch in (BRANCH, "gone"):
+        (folder / f"diff_{branch}.json").write_text(stored)
+    page = draw("Branches")
+    assert SHOWN.encode() in shown(page) and secrets(page) == []
+    assert [file.name for file in folder.iterdir()] == [f"diff_{BRANCH}.json"]

@@ -88,3 +88,17 @@ def test_a_comparison_is_stored_in_the_folder_of_the_page() -> None:
     arguments = actions.diff_arguments(folder, "pr_1")
     assert arguments["file"] == str(actions.diff_file(folder, "pr_1"))
     assert (arguments["branch"], arguments["format"]) == ("pr_1", "json")
+
+
+def test_a_comparison_can_be_read_by_the_owner_only_and_ends_with_its_branch(
+    tmp_path: Path,
+) -> None:
+    arguments = actions.diff_arguments(tmp_path / "page", "pr_1")
+    call = parse_call(["--target", "pr"])
+    actions.perform(call, "wap_diff", arguments, open_branches=["pr_1"], run=Runner())
+    file = Path(arguments["file"])
+    assert file.stat().st_mode & 0o777 == 0o600
+    actions.forget(file.parent, ["pr_1"])
+    assert file.exists()
+    actions.forget(file.parent, [])
+    assert not file.exists()

@@ -30,6 +30,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 def draw_branches(page: Page) -> None:
     """Draw the open audit branches: reasons, differences from main, and buttons."""
     st.title("Open audit branches")
+    actions.forget(folder_of(page.call), [branch.name for branch in page.branches])
     _last_action()
     if not page.branches:
         st.success("No audit branch is open: all builds are published or discarded.")
@@ -76,12 +77,11 @@ def _draw_branch(page: Page, branch: queries.BranchOverview) -> None:
                     "status": format_status(row["status"]),
                     "test": row["test_name"],
                     "failures": row["failures"],
-                    "found": row.get("finding")
-                    or (
-                        shorten(page.project.error_class(row["message"] or "", row["test_id"]))
-                        if page.unlocked
-                        else ""
-                    ),
+                    "found": page.shown(row["finding"], row["test_id"])
+                    if row.get("finding")
+                    else shorten(page.project.error_class(row["message"] or "", row["test_id"]))
+                    if page.unlocked
+                    else "",
                 }
                 for row in failed
             ],
@@ -118,7 +118,7 @@ def _draw_diff(page: Page, branch: queries.BranchOverview) -> None:
                 if table["samples"]:
                     name = escape_markdown(f"{table['schema']}.{table['name']}")
                     st.markdown(f"Sample rows of **{name}**")
-                    draw_table(comparison.diff_samples(table))
+                    draw_table(comparison.diff_samples(table, page.hidden))
             if not page.unlocked:
                 draw_locked("sample rows")
         if st.button(

@@ -13,11 +13,11 @@ import streamlit as st
 
 from sparkwap.alerts.project import Project, of_manifest
 from sparkwap.core.dbt_cli import DbtCall
-from sparkwap.core.personal import Hidden
+from sparkwap.core.personal import Hidden, tells_value, without_values
 from sparkwap.gate.settings import settings_of
 from sparkwap.landing.raw_models import RawModel, raw_models
 from sparkwap.page import queries, run_history
-from sparkwap.page.formats import badge_of
+from sparkwap.page.formats import badge_of, escape_markdown
 from sparkwap.publish.lake import Lake
 
 
@@ -54,12 +54,6 @@ class Page:
         return queries.artifact(self.call.project_dir / self.call.target_path / "manifest.json")
 
     @cached_property
-    def built(self) -> set[tuple[str, ...]]:
-        """Schema and name of the tables and views that the project builds."""
-        nodes = (self.manifest or {}).get("nodes", {}).values()
-        return {(node["schema"], node["alias"]) for node in nodes if node.get("alias")}
-
-    @cached_property
     def project(self) -> Project:
         """Owners and personal columns."""
         return of_manifest(self.manifest or {})
@@ -69,28 +63,55 @@ class Page:
         """The models that read landing files."""
         return raw_models(self.manifest, self.call.project_dir) if self.manifest else []
 
+    def shown(self, reason: str, node_id: str) -> str:
+        """Return a reason or finding without values: personal ones, and all without the token."""
+        found = self.project.harmless(reason, node_id)
+        return found if self.unlocked else without_values(found, "it needs the token")
+
     def reasons(self, nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        """Return the reasons of nodes by node id, without quoted values that may be personal."""
+        """Return the reasons of nodes by node id, as `shown`."""
         return {
-            row["node_id"]: self.project.harmless(row["reason"], row["node_id"])
+            row["node_id"]: self.shown(row["reason"], row["node_id"])
             for row in nodes
             if row["reason"]
         }
 
+    @cached_property
+    def metrics(self) -> list[Mapping[str, Any]]:
+        """The metrics of the last days, without those that may tell a value; see `shown`."""
+        return [
+            row
+            for row in self.history.metrics
+            if not self.project.is_withheld(row["metric"], [row["node_id"], row["test_id"]])
+            and (self.unlocked or not tells_value(row["metric"]))
+        ]
+
+    def knows(self, name: str) -> bool:
+        """Return whether the manifest has a table, and thus its personal columns."""
+        return name.lower() in {".".join(table).lower() for table in self._tables.values()}
+
     def hidden(self, name: str, columns: Sequence[str]) -> set[str]:
-        """Return the personal columns of a table, in lower case; their values are never shown."""
+        """Return the columns of a table, in lower case, whose values are never shown.
+
+        They are its personal columns; all columns if the manifest does not have the table.
+        """
         schema, table = name.split(".", 1)
-        return {column.lower() for column in self._hidden.of((schema, table), columns)}
+        known = self.knows(name)
+        hidden = self._hidden.of((schema, table), columns) if known else columns
+        return {column.lower() for column in hidden}
 
     @cached_property
-    def _hidden(self) -> Hidden:
+    def _tables(self) -> Mapping[str, tuple[str, str]]:
         manifest = self.manifest or {}
         nodes = {**manifest.get("nodes", {}), **manifest.get("sources", {})}
-        tables = {
+        return {
             key: (str(node.get("schema")), str(node.get("alias") or node.get("identifier")))
             for key, node in nodes.items()
         }
-        return Hidden.of_project(self.project, tables, self._hide_patterns)
+
+    @cached_property
+    def _hidden(self) -> Hidden:
+        return Hidden.of_project(self.project, self._tables, self._hide_patterns)
 
     @cached_property
     def _hide_patterns(self) -> tuple[str, ...]:
@@ -124,6 +145,14 @@ def draw_empty(message: str, next_step: str, command: str) -> None:
     st.info(message)
     st.caption(next_step)
     st.code(command, language="shell")
+
+
+def draw_unknown(names: Sequence[str]) -> None:
+    """Say that the rows of tables are not shown, because their marks are not known."""
+    st.caption(
+        "Not shown, because target/manifest.json does not have it, so its personal columns are not "
+        f"known: {escape_markdown(', '.join(names))}"
+    )
 
 
 def draw_locked(content: str) -> None:

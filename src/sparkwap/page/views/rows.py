@@ -10,7 +10,14 @@ from sparkwap.core.personal import RAW_TEXT
 from sparkwap.core.text import counted
 from sparkwap.page import charts, key_history, quarantine, queries
 from sparkwap.page.formats import escape_markdown, format_time
-from sparkwap.page.views.common import Page, draw_empty, draw_locked, draw_plot, draw_table
+from sparkwap.page.views.common import (
+    Page,
+    draw_empty,
+    draw_locked,
+    draw_plot,
+    draw_table,
+    draw_unknown,
+)
 
 _ROWS_SHOWN = 200
 
@@ -43,7 +50,9 @@ def draw_quarantine(page: Page) -> None:
 def _draw_bad_rows(page: Page, table: quarantine.Quarantine) -> None:
     # A bad row is one text: a personal value in it cannot be distinguished from the others.
     personal = page.hidden(table.table, table.columns) - RAW_TEXT
-    if personal:
+    if not page.knows(table.table):
+        draw_unknown([table.table])
+    elif personal:
         named = escape_markdown(", ".join(sorted(personal)))
         st.caption(f"Not shown, because the table has personal columns: {named}. In a terminal:")
         st.code(f"sparkwap quarantine list {table.model}", language="shell")
@@ -61,8 +70,12 @@ def _draw_bad_rows(page: Page, table: quarantine.Quarantine) -> None:
 def draw_key(page: Page) -> None:
     """Draw the versions of a key as bars over time."""
     st.title("History of a key")
-    # A lake also has tables of other projects; the tables of this project come first.
-    tables = sorted(queries.versioned(page.lake), key=lambda t: t.identifier not in page.built)
+    # A lake also has tables of other projects, whose marks are not known here.
+    found = queries.versioned(page.lake)
+    tables = [table for table in found if page.knows(table.name)]
+    unknown = [table.name for table in found if table not in tables]
+    if unknown:
+        draw_unknown(unknown)
     if not tables:
         draw_empty(
             "No table has versions (valid_from and valid_to, or dbt_valid_from and dbt_valid_to).",
@@ -101,11 +114,11 @@ def draw_key(page: Page) -> None:
     except ValueError:
         st.warning(escape_markdown(f"{value} is not a value of {key}."))
         return
-    found = key_history.versions(rows, table.start, table.end, hidden)
-    if not found:
+    versions = key_history.versions(rows, table.start, table.end, hidden)
+    if not versions:
         st.info(escape_markdown(f"{table.name} has no row with {key} {value}."))
         return
-    draw_plot(charts.timeline(key_history.timeline(found, page.now)))
+    draw_plot(charts.timeline(key_history.timeline(versions, page.now)))
     if hidden:
         st.caption(escape_markdown(f"Personal columns, not shown: {', '.join(sorted(hidden))}"))
     draw_table(
@@ -117,7 +130,7 @@ def draw_key(page: Page) -> None:
                 "what": version.what,
                 **version.values,
             }
-            for version in found
+            for version in versions
         ]
     )
 

@@ -14,7 +14,7 @@ from sparkwap.page.formats import (
     format_status,
     format_time,
 )
-from sparkwap.page.views.common import Page, draw_empty, draw_plot, draw_table
+from sparkwap.page.views.common import Page, draw_empty, draw_locked, draw_plot, draw_table
 
 _RUNS_PLOTTED = 60
 
@@ -139,7 +139,14 @@ def draw_tests(page: Page) -> None:
         {"pass rate": st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1)},
     )
     st.subheader("Metrics")
-    names = run_history.metric_names(page.history.metrics)
+    if len(page.metrics) < len(page.history.metrics):
+        if page.unlocked:
+            st.caption("Metrics that may tell a personal value are not shown.")
+        else:
+            draw_locked("metrics that may tell the value of a row")
+    names = run_history.metric_names(page.metrics)
+    if not names and page.history.metrics:
+        return
     if not names:
         draw_empty(
             "No anomaly audit has measured anything yet.",
@@ -149,4 +156,4 @@ def draw_tests(page: Page) -> None:
         return
     chosen = st.selectbox("metric", names, key="metric")
     st.caption("The band is the range that earlier publishes predict. A cross is an anomaly.")
-    draw_plot(charts.metric(run_history.metric_points(page.history.metrics, chosen)))
+    draw_plot(charts.metric(run_history.metric_points(page.metrics, chosen)))
