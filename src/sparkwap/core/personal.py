@@ -271,6 +271,8 @@ def _tested_column(test: Mapping[str, Any]) -> str:
 def _marked(node: Mapping[str, Any]) -> frozenset[str]:
     columns = (node.get("columns") or {}).values()
     found = {str(c["name"]).lower() for c in columns if is_marked(meta_of(c))}
+    # dbt names a nested field with dots, and outputs show its whole column.
+    found |= {name.partition(".")[0] for name in found}
     meta = meta_of(node)
     whole = any(meta.get(mark) for mark in OF_TABLES)
     return frozenset(found | ({WHOLE} if whole else set()))

@@ -135,3 +135,8 @@ def test_figures_that_may_be_a_value_of_a_personal_table_are_withheld() -> None:
         "max:born is an anomaly (its value is withheld: personal columns); null_share:born is 0.5 "
         "(mean 0): expected 0 to 0.1, by 9 published runs"
     )
+
+
+def test_a_mark_of_a_nested_field_hides_its_whole_column() -> None:
+    found = hidden(node("people", **{"Address.street.name": {"pii": True}, "id": {}}))
+    assert found.of(("s", "people"), ["address", "street", "id"]) == ("address",)
