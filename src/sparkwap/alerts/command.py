@@ -26,7 +26,7 @@ _HOW = "See docs/alerts.md: vars of dbt_project.yml, wap_alerts, routes."
 
 @dataclass(frozen=True)
 class SentAlert:
-    """A message to a route: its events (``kind subject``), and why it was not sent, if so."""
+    """A message to a route: its events (``kind subject``), and why it did not arrive for sure."""
 
     route: str
     events: tuple[str, ...]
@@ -82,6 +82,7 @@ def test_lines(done: Sequence[Delivery], settings: AlertSettings) -> list[str]:
     """Return the lines to print after a test."""
     lines = [
         f"{sent.message.route}: {f'not sent: {sent.problem}' if sent.problem else 'sent'}"
+        f"{f': {sent.doubt}' if sent.doubt else ''}"
         for sent in done
     ]
     if all(route.owners for route in settings.routes):
@@ -122,11 +123,11 @@ def _end(done: Sequence[Delivery]) -> CommandEnd:
         SentAlert(
             one.message.route,
             tuple(f"{event.kind} {event.subject}" for event in one.message.events),
-            one.problem or None,
+            one.problem or one.doubt or None,
         )
         for one in done
     )
-    failed = any(one.problem for one in done)
+    failed = any(one.problem or one.doubt for one in done)
     return CommandEnd("failed" if failed else "done", AlertsSent(sent))
 
 

@@ -81,7 +81,7 @@ def lines_of(done: Sequence[Delivery]) -> list[str]:
         if delivery.problem:
             lines.append(f"  alert not sent to {text}: {delivery.problem}")
         else:
-            lines.append(f"  alert sent to {text}")
+            lines.append(f"  alert sent to {text}{f': {one}' if (one := delivery.doubt) else ''}")
     failed = (event for one in done if one.problem for event in one.message.events)
     if any(event.kind != "failed" for event in failed):
         lines.append("  To send it again: sparkwap alerts check")
@@ -106,7 +106,7 @@ def _rows(done: Delivery) -> list[dict[str, object]]:
             "fingerprint": event.fingerprint,
             "outcome": "failed" if done.problem else "sent",
             "tries": done.tries,
-            "message": done.problem or None,
+            "message": done.problem or done.doubt or None,
         }
         for event in done.message.events
     ]

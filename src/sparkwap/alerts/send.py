@@ -11,8 +11,10 @@ import smtplib
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -26,7 +28,8 @@ from sparkwap.gate.alert_settings import OWNER, PORTS, Chat, Mail, Route, Webhoo
 if TYPE_CHECKING:
     import tenacity
 
-_ATTEMPT_SECONDS = 5.0
+_CONNECT_SECONDS = 5.0
+_UNANSWERED = "it did not answer in time, so it may not have got the alert"
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
 _SECRET_LENGTH = 16
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -48,13 +51,25 @@ class Undelivered(Exception):
         self.wait = wait
 
 
+class Unanswered(Exception):
+    """A try that sent the whole message and got no answer, so another try may send it twice."""
+
+
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The result of sending a message; ``problem`` is empty if it was delivered."""
+    """The result of sending a message.
+
+    Attributes:
+        message: The message.
+        tries: Number of tries.
+        problem: Why it was not delivered; empty if it was.
+        doubt: Why a message that was sent may not have arrived; empty if it has arrived.
+    """
 
     message: Message
     tries: int
     problem: str = ""
+    doubt: str = ""
 
 
 def deliver(
@@ -77,12 +92,13 @@ def deliver(
     """
     deadline = time.monotonic() + timeout
     done: dict[int, Delivery] = {}
+    begun: Counter[int] = Counter()
     lock = threading.Lock()
 
     def work(mine: Sequence[tuple[int, Message]]) -> None:
         for index, message in mine:
             route = routes[message.route]
-            delivery = _try(route, message, deadline, tries)
+            delivery = _try(route, message, deadline, tries, partial(begun.update, [index]))
             with lock:
                 done[index] = delivery
 
@@ -99,10 +115,15 @@ def deliver(
         thread.join(max(0.0, deadline - time.monotonic()))
     late = f"not delivered within {timeout:g} s"
     with lock:
-        return [done.get(i) or Delivery(message, 0, late) for i, message in enumerate(messages)]
+        return [
+            done.get(index) or Delivery(message, begun[index], late)
+            for index, message in enumerate(messages)
+        ]
 
 
-def _try(route: Route, message: Message, deadline: float, tries: int) -> Delivery:
+def _try(
+    route: Route, message: Message, deadline: float, tries: int, begin: Callable[[], object]
+) -> Delivery:
     # Imported here because most runs send nothing.
     import tenacity
 
@@ -114,7 +135,8 @@ def _try(route: Route, message: Message, deadline: float, tries: int) -> Deliver
         if left <= 0:
             raise Undelivered("the time limit was reached", again=False)
         count += 1
-        attempt(route, message, min(left, _ATTEMPT_SECONDS))
+        begin()
+        attempt(route, message, left)
 
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(lambda e: isinstance(e, Undelivered) and e.again),
@@ -129,6 +151,8 @@ def _try(route: Route, message: Message, deadline: float, tries: int) -> Deliver
         retrying(once)
     except Undelivered as error:
         return Delivery(message, count, redact(error.problem))
+    except Unanswered:
+        return Delivery(message, count, doubt=_UNANSWERED)
     except SparkwapError as error:
         return Delivery(message, count, str(error))
     except Exception as error:
@@ -156,6 +180,7 @@ def attempt(route: Route, message: Message, seconds: float) -> None:
 
     Raises:
         Undelivered: The try failed.
+        Unanswered: The message was sent, and there was no answer.
         ConfigError: An environment variable is not set.
     """
     if isinstance(route, Mail):
@@ -179,6 +204,7 @@ def _post(route: Chat | Webhook, message: Message, seconds: float) -> None:
     remember(url, *secrets_of(url))
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise Undelivered("its url does not begin with http or https", again=False)
+    connect = min(_CONNECT_SECONDS, seconds / 2)
     body = _BODIES[route.type](message)
     headers = {
         "Content-Type": "application/json; charset=utf-8",
@@ -195,15 +221,17 @@ def _post(route: Chat | Webhook, message: Message, seconds: float) -> None:
             url,
             data=body,
             headers=headers,
-            timeout=seconds,
+            timeout=(connect, seconds - connect),
             # A redirect could send the message and its signature to any address.
             allow_redirects=False,
             # Only the status is needed; the body may never end.
             stream=True,
         ) as answer:
             code, wait = answer.status_code, answer.headers.get("Retry-After", "")
+    except requests.exceptions.ReadTimeout as error:
+        raise Unanswered from error
     except requests.exceptions.Timeout as error:
-        raise Undelivered("it did not answer in time", again=True) from error
+        raise Undelivered("it cannot be reached in time", again=True) from error
     except requests.exceptions.SSLError as error:
         raise Undelivered("its TLS certificate cannot be verified", again=False) from error
     except requests.exceptions.ConnectionError as error:
@@ -233,10 +261,12 @@ def _mail(mail: Mail, message: Message, seconds: float) -> None:
     password = mail.password.read() if mail.password is not None else None
     remember(password)
     text = render.mail(message, mail.sender.read(), to)
+    ready = False
     try:
         with _connect(mail, seconds) as server:
             if mail.user is not None and password is not None:
                 server.login(mail.user.read(), password)
+            ready = True
             refused = server.send_message(text)
     except smtplib.SMTPAuthenticationError as error:
         raise Undelivered("the mail server refused user and password", again=False) from error
@@ -253,6 +283,8 @@ def _mail(mail: Mail, message: Message, seconds: float) -> None:
     except ssl.SSLError as error:
         raise Undelivered("the mail server's TLS cannot be verified", again=False) from error
     except TimeoutError as error:
+        if ready:
+            raise Unanswered from error
         raise Undelivered("the mail server did not answer in time", again=True) from error
     except (OSError, smtplib.SMTPException) as error:
         raise Undelivered("the mail server cannot be reached", again=True) from error

@@ -105,13 +105,17 @@ class TestHttp:
         (done,) = send(message(), routes=web(monkeypatch, hook.url), timeout=1)
         assert done.problem == "it answered 429"
 
-    def test_a_slow_endpoint_is_tried_again(
+    def test_a_slow_endpoint_gets_a_message_once(
         self, hook: Endpoint, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sparkwap.alerts.send._ATTEMPT_SECONDS", 0.3)
-        hook.answers = [-2]
+        monkeypatch.setattr("sparkwap.alerts.send._CONNECT_SECONDS", 0.3)
+        hook.answers = [-1]
         (done,) = send(message(), routes=web(monkeypatch, hook.url))
-        assert (done.problem, done.tries) == ("", 2)
+        assert (done.problem, done.doubt, done.tries) == ("", "", 1)
+        hook.answers = [-5]
+        (done,) = send(message(), routes=web(monkeypatch, hook.url), timeout=1)
+        assert (done.problem, done.tries, len(hook.received)) == ("", 1, 2)
+        assert "did not answer in time" in done.doubt
 
     def test_an_endpoint_that_cannot_be_reached(self, monkeypatch: pytest.MonkeyPatch) -> None:
         (done,) = send(message(), routes=web(monkeypatch, dead_address()))
@@ -165,7 +169,7 @@ class TestTime:
             )
             assert time.monotonic() - began < 20
             assert [sent.message.route for sent in done] == ["slow", "slow", "quick"]
-            assert [bool(sent.problem) for sent in done] == [True, True, False]
+            assert [bool(sent.problem or sent.doubt) for sent in done] == [True, True, False]
             assert len(quick.received) == 1
 
     def test_an_endless_answer_ends_at_the_time_limit(
@@ -191,7 +195,7 @@ class TestTime:
         over.set()
         listener.close()
         assert time.monotonic() - began < 20
-        assert done.problem == "not delivered within 0.7 s"
+        assert (done.problem, done.tries) == ("not delivered within 0.7 s", 1)
 
     def test_the_threads_are_daemons(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[bool] = []
