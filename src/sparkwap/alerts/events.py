@@ -110,7 +110,8 @@ def of_run(
             branch=branch,
             commands=commands,
             state=state,
-            key=trouble(reasons) if kind == "rejected" else "",
+            # The ledger has only the first reason of a refusal.
+            key=trouble(reasons if kind == "rejected" else reasons[:1]),
         )
 
     found = [
@@ -147,6 +148,7 @@ def broken_down(
         branch=branch,
         commands=(status, NextCommand("continue; nothing is done twice", "dbt retry")),
         state=TOGETHER,
+        key=trouble([message]),
     )
 
 
@@ -239,7 +241,7 @@ def of_branch(
                 branch=branch,
                 commands=(see, NextCommand(purpose, next_command.dbt(verb, branch=branch)), drop),
                 state="Readers of main do not see the candidate.",
-                key=trouble([given]) if kind == "rejected" else "",
+                key=trouble([given]),
             )
         )
     return found

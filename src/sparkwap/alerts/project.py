@@ -11,7 +11,7 @@ from sparkwap.alerts.model import FailedRows
 from sparkwap.core.personal import CITING, WHOLE, PersonalMarks, meta_of, named_in
 
 _CELL = 80
-_NUMBER = re.compile(r"\d[\d,]*")
+_NUMBER = re.compile(r"(?:wap_)?[0-9a-f]{8}[0-9a-f-]*|\d[\d,]*")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Project(PersonalMarks):
 def trouble(reasons: Iterable[str]) -> str:
     """Return reasons without the parts that differ while the problem is the same.
 
-    Numbers of rows differ from run to run, and Spark's errors contain ids.
+    Numbers of rows and ids differ from run to run, and Spark's errors contain ids.
     """
     text = "; ".join(reasons)
     found = CITING.search(text)

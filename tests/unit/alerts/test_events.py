@@ -69,6 +69,18 @@ def of_run(closing: RunEnd, **more: Any) -> list[events.Event]:
     return events.of_run(closing, [Failure("test.shop.t", "t", reads, 3)], **given)
 
 
+def broken(message: str) -> events.Event:
+    return events.broken_down(
+        message,
+        ["model.shop.orders", "model.shop.totals", "model.shop.notes"],
+        subject="dbt build of shop",
+        run_id=RUN,
+        branch=BRANCH,
+        at=NOW,
+        project=PROJECT,
+    )
+
+
 class TestRuns:
     def test_a_rejected_table_has_an_event_and_held_tables_have_none(self) -> None:
         (event,) = of_run(ended("fail", watched=True))
@@ -109,15 +121,7 @@ class TestRuns:
         assert of_run(ended("fail", published=2))[0].state == "2 tables were published."
 
     def test_a_run_that_the_gate_could_not_close_is_an_event_for_all_owners(self) -> None:
-        event = events.broken_down(
-            "The catalog\nfailed",
-            ["model.shop.orders", "model.shop.totals", "model.shop.notes"],
-            subject="dbt build of shop",
-            run_id=RUN,
-            branch=BRANCH,
-            at=NOW,
-            project=PROJECT,
-        )
+        event = broken("The catalog\nfailed")
         assert (event.kind, event.owners) == ("failed", ("jane", "joe"))
         assert event.reasons == ("The catalog failed",)
         assert event.commands[0].command == "dbt run-operation wap_status"
@@ -188,6 +192,20 @@ class TestBranches:
         (refused,) = of_run(ended(refused="x", refusals={"model.shop.orders": ("main",)}))
         (again,) = of_branch(row("orders", "rejected", 1, "x", refusal="main"))
         assert again.fingerprint == refused.fingerprint
+
+    def test_another_reason_is_another_problem(self) -> None:
+        def fingerprints(reason: str) -> list[str]:
+            refused = of_run(
+                ended(refused=reason, refusals={"model.shop.orders": ("main",)}, gave_up="x")
+            )
+            held = of_branch(row("orders", "held", 24, reason))
+            again = of_branch(row("orders", "rejected", 1, reason, refusal="main"))
+            return [e.fingerprint for e in (*refused, *held, *again, broken(reason))]
+
+        (run, held, branch, failed) = fingerprints("wap_1a2b3c4d: 3 tables moved")
+        assert run == branch
+        assert [run, held, branch, failed] == fingerprints("wap_0a2b3c4e: 4 tables moved")
+        assert not {run, held, failed} & set(fingerprints("the disk is full"))
 
 
 @pytest.mark.parametrize(
