@@ -113,6 +113,7 @@ class Message:
         owners: The owners of the tables.
         events: The events, errors first.
         known: Number of further events that the route got within the interval of suppression.
+        left_out: Events that are not shown, because the message would be too long.
     """
 
     route: str
@@ -121,14 +122,20 @@ class Message:
     owners: tuple[str, ...]
     events: tuple[Event, ...]
     known: int = 0
+    left_out: tuple[Event, ...] = ()
+
+    @property
+    def all_events(self) -> tuple[Event, ...]:
+        """The events, with those that are not shown."""
+        return (*self.events, *self.left_out)
 
     @property
     def severity(self) -> Severity:
         """``error`` if an event is an error, else ``warning``."""
-        return "error" if any(event.severity == "error" for event in self.events) else "warning"
+        return "error" if any(event.severity == "error" for event in self.all_events) else "warning"
 
     @property
     def message_id(self) -> str:
         """An id of the message, which is equal in each try."""
-        parts = [self.route, self.run_id, *sorted(event.fingerprint for event in self.events)]
+        parts = [self.route, self.run_id, *sorted(event.fingerprint for event in self.all_events)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]

@@ -45,7 +45,7 @@ _TESTS = 5
 
 def title(message: Message) -> str:
     """Return a line such as ``2 tables rejected, 1 held too long (run 1a2b3c4d on prod)``."""
-    counts = Counter(event.kind for event in message.events)
+    counts = Counter(event.kind for event in message.all_events)
     first, *others = [f"{count} {TITLES[kind]}" for kind, count in counts.items()]
     number, _, rest = first.partition(" ")
     noun = "run" if message.events[0].kind == "failed" else "table"
@@ -62,7 +62,7 @@ def slack(message: Message) -> bytes:
     return _fitting(message, _slack, _SLACK_BYTES)
 
 
-def _slack(message: Message, left_out: int) -> dict[str, Any]:
+def _slack(message: Message) -> dict[str, Any]:
     heading = redact(title(message))
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": {"type": "plain_text", "text": heading[:_SLACK_HEADER]}}
@@ -80,7 +80,7 @@ def _slack(message: Message, left_out: int) -> dict[str, Any]:
     if commands:
         lines = [f"{step.purpose}\n{_code_block(step.command)}" for step in commands]
         blocks.append(_section("\n".join(["*Next*", *lines])))
-    context = [_mrkdwn(line) for line in _footer(message, left_out)]
+    context = [_mrkdwn(line) for line in _footer(message)]
     blocks.append({"type": "context", "elements": [_text("\n".join(context))]})
     return {"text": heading, "blocks": blocks}
 
@@ -93,7 +93,8 @@ def _text(text: str) -> dict[str, Any]:
     text = redact(text)
     if len(text) > _SLACK_TEXT:
         # Without the closing fence, Slack would show the rest of the message as code.
-        text = text[:_SLACK_TEXT] + " ..." + ("\n```" if text.count("```") % 2 == 0 else "")
+        text = text[:_SLACK_TEXT] + " ..."
+        text += "\n```" if text.count("```") % 2 else ""
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
@@ -113,7 +114,7 @@ def teams(message: Message) -> bytes:
     return _fitting(message, _teams, _TEAMS_BYTES)
 
 
-def _teams(message: Message, left_out: int) -> dict[str, Any]:
+def _teams(message: Message) -> dict[str, Any]:
     color = "attention" if message.severity == "error" else "warning"
     body: list[dict[str, Any]] = [_runs(title(message), weight="bolder", size="large", color=color)]
     for event in message.events:
@@ -125,7 +126,7 @@ def _teams(message: Message, left_out: int) -> dict[str, Any]:
     for step in _commands(message.events):
         body.append(_runs(step.purpose, isSubtle=True))
         body.append(_runs(step.command, fontType="monospace"))
-    body += [_runs(line, isSubtle=True, size="small") for line in _footer(message, left_out)]
+    body += [_runs(line, isSubtle=True, size="small") for line in _footer(message)]
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
@@ -155,7 +156,7 @@ def webhook(message: Message) -> bytes:
     return _fitting(message, _webhook, _JSON_BYTES)
 
 
-def _webhook(message: Message, left_out: int) -> dict[str, Any]:
+def _webhook(message: Message) -> dict[str, Any]:
     return {
         "version": 1,
         "id": message.message_id,
@@ -166,7 +167,7 @@ def _webhook(message: Message, left_out: int) -> dict[str, Any]:
         "target": message.target,
         "owners": list(message.owners),
         "suppressed": message.known,
-        "left_out": left_out,
+        "left_out": len(message.left_out),
         "events": [
             {
                 "kind": event.kind,
@@ -216,7 +217,7 @@ def signature(body: bytes, secret: str, at: int) -> str:
 
 def mail(message: Message, sender: str, to: Sequence[str]) -> EmailMessage:
     """Return a mail with plain text and HTML."""
-    shown, left_out = _cut(message, SHOWN)
+    shown = _cut(message, SHOWN)
     found = EmailMessage()
     found["Subject"] = _one_line(f"[sparkwap] {redact(title(message))}")
     found["From"] = _one_line(sender)
@@ -226,7 +227,7 @@ def mail(message: Message, sender: str, to: Sequence[str]) -> EmailMessage:
     found["Message-ID"] = make_msgid(message.message_id[:16], domain)
     # Vacation notes and ticket systems do not answer such a mail.
     found["Auto-Submitted"] = "auto-generated"
-    found.set_content(redact(plain(shown, left_out)))
+    found.set_content(redact(plain(shown)))
     html = _html().render(
         title=title(message),
         events=shown.events,
@@ -234,13 +235,13 @@ def mail(message: Message, sender: str, to: Sequence[str]) -> EmailMessage:
         why=_why,
         samples=_samples,
         commands=_commands(shown.events),
-        footer=_footer(message, left_out),
+        footer=_footer(shown),
     )
     found.add_alternative(redact(html), subtype="html")
     return found
 
 
-def plain(message: Message, left_out: int = 0) -> str:
+def plain(message: Message) -> str:
     """Return the message as plain text."""
     lines = [title(message), ""]
     for event in message.events:
@@ -255,7 +256,7 @@ def plain(message: Message, left_out: int = 0) -> str:
         for step in commands:
             lines += [f"  {step.purpose}", f"    {step.command}"]
         lines.append("")
-    return "\n".join([*lines, *_footer(message, left_out)]) + "\n"
+    return "\n".join([*lines, *_footer(message)]) + "\n"
 
 
 @cache
@@ -333,13 +334,13 @@ def _commands(events: Iterable[Event]) -> list[NextCommand]:
     return list(dict.fromkeys(step for event in events for step in event.commands))[:_COMMANDS]
 
 
-def _footer(message: Message, left_out: int) -> list[str]:
+def _footer(message: Message) -> list[str]:
     lines = []
     branches = dict.fromkeys(event.branch for event in message.events if event.branch)
-    if left_out:
+    if message.left_out:
         one = next(iter(branches)) if len(branches) == 1 else ""
         status = next_command.operation("wap_status", one)
-        lines.append(f"and {left_out:,} more: {status}")
+        lines.append(f"and {len(message.left_out):,} more: {status}")
     if message.known:
         lines.append(f"{message.known:,} more of the same run, which were sent before")
     states = dict.fromkeys(event.state for event in message.events if event.state)
@@ -353,24 +354,21 @@ def _footer(message: Message, left_out: int) -> list[str]:
 # --- size ---------------------------------------------------------------------------------------
 
 
-def _fitting(
-    message: Message, render: Callable[[Message, int], dict[str, Any]], limit: int
-) -> bytes:
+def _fitting(message: Message, render: Callable[[Message], dict[str, Any]], limit: int) -> bytes:
     """Return the body with as many tables as fit; at least with one table without samples."""
     for shown in (SHOWN, 10, 5, 2, 1):
-        body = _json(render(*_cut(message, shown)))
+        body = _json(render(_cut(message, shown)))
         if len(body) <= limit:
             return body
-    bare, left_out = _cut(message, 1)
+    bare = _cut(message, 1)
     event = bare.events[0]
     tests = tuple(replace(test, sample=None) for test in event.tests[:SHOWN])
     bare = replace(bare, events=(replace(event, tests=tests),))
-    return _json(render(bare, left_out))
+    return _json(render(bare))
 
 
-def _cut(message: Message, shown: int) -> tuple[Message, int]:
-    left_out = max(0, len(message.events) - shown)
-    return replace(message, events=message.events[:shown]), left_out
+def _cut(message: Message, shown: int) -> Message:
+    return replace(message, events=message.events[:shown], left_out=message.events[shown:])
 
 
 def _json(value: dict[str, Any]) -> bytes:

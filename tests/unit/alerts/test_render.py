@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from dataclasses import replace
 from typing import Any
 
 from sparkwap.alerts import render
@@ -182,3 +183,27 @@ def test_no_body_has_a_secret() -> None:
     for body in (render.slack, render.teams, render.webhook):
         assert b"hunter2hunter2" not in body(message(leaky))
     assert "hunter2hunter2" not in render.mail(message(leaky), "a@b.c", ["a@b.c"]).as_string()
+
+
+def test_a_message_that_shows_fewer_tables_has_the_number_and_id_of_all() -> None:
+    long = replace(event("shop.z", kind="failed"), reasons=("x" * 40_000,))
+    for given in (many(30), message(*many(30).events, long)):
+        title = render.title(given)
+        assert title.startswith("30 tables rejected")
+        found = json.loads(render.webhook(given))
+        assert (found["id"], found["title"]) == (given.message_id, title)
+        assert found["left_out"] == len(given.events) - len(found["events"]) > 0
+        assert json.loads(render.slack(given))["text"] == title
+        assert title in render.teams(given).decode()
+        mail = render.mail(given, "a@b.c", ["d@e.f"])
+        bodies = [part.get_content() for part in mail.iter_parts()]
+        assert all(title in text for text in (mail["Subject"], *bodies))
+
+
+def test_a_cut_text_of_slack_closes_only_a_fence_that_is_open() -> None:
+    def last(text: str) -> str:
+        blocks = json.loads(render.slack(message(rejection(reasons=(text,)))))["blocks"]
+        return next(str(b["text"]["text"]) for b in blocks if " ..." in b["text"]["text"])
+
+    assert last("x" * 4_000).endswith("x ...")
+    assert last("```" + "x" * 4_000).endswith("x ...\n```")
