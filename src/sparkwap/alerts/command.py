@@ -26,7 +26,7 @@ _HOW = "See docs/alerts.md: vars of dbt_project.yml, wap_alerts, routes."
 
 @dataclass(frozen=True)
 class SentAlert:
-    """A message to a route: its events (``kind subject``), and why it did not arrive for sure."""
+    """A message to a route: its events (``kind subject``), and why it may be lost or come twice."""
 
     route: str
     events: tuple[str, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ def notify(
 ) -> list[Delivery]:
     """Send new events, and record the deliveries, so that no process sends them again.
 
-    If a process dies after the delivery and before the record, the next one sends the events again.
+    If there is no record, as after a death of the process, the next one sends the events again.
 
     Args:
         ledger: The ledger; its table ``alerts`` has the deliveries of all processes.
@@ -36,7 +37,7 @@ def notify(
         target: dbt's target.
 
     Raises:
-        SparkwapError: The ledger cannot be read or written.
+        SparkwapError: The ledger cannot be read.
     """
     if not events or not settings.routes:
         return []
@@ -51,7 +52,12 @@ def notify(
         timeout=settings.timeout,
         tries=settings.tries,
     )
-    ledger.append(LedgerRows("alerts", [row for delivery in done for row in _rows(delivery)]))
+    try:
+        ledger.append(LedgerRows("alerts", [row for delivery in done for row in _rows(delivery)]))
+    except Exception as error:
+        why = f"the ledger has no row of it ({type(error).__name__}: {redact(str(error))})"
+        doubt = f"{why}, so it may be sent again"
+        return [one if one.problem else replace(one, doubt=doubt) for one in done]
     return done
 
 

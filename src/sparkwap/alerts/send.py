@@ -63,7 +63,7 @@ class Delivery:
         message: The message.
         tries: Number of tries.
         problem: Why it was not delivered; empty if it was.
-        doubt: Why a message that was sent may not have arrived; empty if it has arrived.
+        doubt: Why a message that was sent may arrive never or twice; empty if it has arrived.
     """
 
     message: Message

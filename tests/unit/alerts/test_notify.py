@@ -110,6 +110,22 @@ def test_an_error_in_alerts_does_not_fail_the_run(settings: AlertSettings) -> No
     assert "hunter2" not in line
 
 
+def test_a_message_without_a_record_was_sent_and_may_come_twice(
+    hook: Endpoint, settings: AlertSettings
+) -> None:
+    class Full:
+        def delivered_since(self, _: object) -> list[Any]:
+            return []
+
+        def append(self, _: object) -> None:
+            raise OSError("disk full; password=hunter2hunter2")
+
+    (line,) = safely(Full(), [now()], settings, target="")  # type: ignore[arg-type]
+    assert line.startswith("  alert sent to team: 1 table rejected: the ledger has no row of it")
+    assert "sent again" in line and "hunter2" not in line
+    assert len(hook.received) == 1
+
+
 def test_an_endpoint_that_does_not_answer_costs_at_most_the_timeout(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, hook: Endpoint, settings: AlertSettings
 ) -> None:
