@@ -25,6 +25,8 @@ IcebergType = str | Mapping[str, Any]
 
 _WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _MOST_DIGITS = 38
+# A double holds each number of so many digits.
+_DIGITS_OF_DOUBLE = 15
 # Spark cannot hash, cast or compare these types.
 _OPAQUE = frozenset({"variant", "geometry", "geography", "unknown"})
 
@@ -124,6 +126,8 @@ def match_columns(
             notes.append(f"values of {column.name} ({column.spark_type}) are not compared")
         else:
             compared.append(pair)
+            if pair.cast == "string":
+                notes.append(f"values of {column.name} are compared as text, so 1 and 1.0 differ")
     used = {column.id for column in pairs.values()}
     change = SchemaChange(
         tuple(AddedColumn(c.name, c.spark_type) for c in after if c.name not in pairs),
@@ -160,15 +164,23 @@ def _is_opaque(kind: IcebergType) -> bool:
 
 
 def _wider(old: str, new: str) -> str | None:
-    """Return the number type that holds the values of both types exactly; None if there is none."""
-    if {old, new} == {"float", "double"}:
-        return "double"
+    """Return the type that holds the values of both types exactly; None if there is none."""
+    for narrow, wide in ((old, new), (new, old)):
+        digits = _digits(narrow)
+        few = digits is not None and digits[0] <= _DIGITS_OF_DOUBLE
+        if wide == "double" and (narrow == "float" or few):
+            return "double"
+        # A float holds no decimal fraction exactly.
+        if wide == "float" and narrow in _WHOLE and few:
+            return "double"
+        if narrow == "date" and wide in ("timestamp", "timestamp_ntz"):
+            return wide
     if old in _WHOLE and new in _WHOLE:
         return max(old, new, key=lambda kind: _WHOLE[kind])
-    digits = [_digits(kind) for kind in (old, new)]
-    if None in digits:
+    pairs = [_digits(kind) for kind in (old, new)]
+    if None in pairs:
         return None
-    (left, scale), (other, fraction) = (pair for pair in digits if pair is not None)
+    (left, scale), (other, fraction) = (pair for pair in pairs if pair is not None)
     scale, whole = max(scale, fraction), max(left - scale, other - fraction)
     return f"decimal({whole + scale},{scale})" if whole + scale <= _MOST_DIGITS else None
 

@@ -75,8 +75,15 @@ def test_common_files_differ_if_a_name_belongs_to_another_field() -> None:
         ("int", "decimal(12, 2)", "decimal(12,2)"),
         ("decimal(38, 0)", "decimal(38, 10)", "string"),
         ("int", "string", "string"),
-        ("date", "timestamp", "string"),
-        ("double", "decimal(10, 2)", "string"),
+        ("date", "timestamp", "timestamp_ntz"),
+        ("timestamptz", "date", "timestamp"),
+        ("timestamp", "timestamptz", "string"),
+        ("double", "decimal(10, 2)", "double"),
+        ("double", "decimal(18, 2)", "string"),
+        ("int", "double", "double"),
+        ("float", "int", "double"),
+        ("long", "double", "string"),
+        ("float", "decimal(10, 2)", "string"),
     ],
 )
 def test_values_of_two_types_are_compared_without_loss(
@@ -85,6 +92,7 @@ def test_values_of_two_types_are_compared_without_loss(
     found = match_columns(columns((1, "a", before)), columns((1, "a", after)), same_table=True)
     assert [c.cast for c in found.compared] == [common]
     assert [(r.name, r.compared) for r in found.change.retyped] == [("a", True)]
+    assert bool(found.notes) is (common == "string")
 
 
 @pytest.mark.parametrize(
