@@ -35,7 +35,7 @@ def text(diff: RunDiff) -> list[str]:
         lines += [f"      {line}" for line in _schema_lines(table)]
         lines += [f"      {name}: differs in {n:,}" for name, n in _most(table)]
         lines += [f"      {note}" for note in table.notes]
-        lines += [f"      {_sample_line(sample)}" for sample in table.samples]
+        lines += [f"      {_sample_line(sample, table.key)}" for sample in table.samples]
     if diff.unchanged:
         names = ", ".join(table.name for table in diff.unchanged)
         lines.append(f"  unchanged: {names}")
@@ -156,7 +156,7 @@ def _markdown_samples(samples: Sequence[RowSample], key: Sequence[str]) -> Itera
     yield "| | " + " | ".join(map(_code, names)) + " |"
     yield "|---|" + "---|" * len(names)
     for sample in samples:
-        cells = [_cell(sample, name, _code) for name in names]
+        cells = [_cell(sample, name, key, _code) for name in names]
         yield f"| {_kind(sample)} | " + " | ".join(cells) + " |"
 
 
@@ -218,7 +218,7 @@ def _html_samples(table: TableDiff) -> str:
     head = "".join(f"<th>{_code(name)}" for name in names)
     rows = "".join(
         f'<tr class="{sample.change}"><td>{_kind(sample)}'
-        + "".join(f"<td>{_cell(sample, name, _code)}" for name in names)
+        + "".join(f"<td>{_cell(sample, name, table.key, _code)}" for name in names)
         + "</tr>"
         for sample in table.samples
     )
@@ -321,11 +321,11 @@ def _kind(sample: RowSample) -> str:
     return sample.change if sample.count == 1 else f"{sample.change} ×{sample.count:,}"
 
 
-def _cell(sample: RowSample, name: str, show: Callable[[str], str]) -> str:
+def _cell(sample: RowSample, name: str, key: Sequence[str], show: Callable[[str], str]) -> str:
     old, new = _value(sample.before, name, show), _value(sample.after, name, show)
     if sample.before is None or sample.after is None:
         return new if sample.before is None else old
-    return new if old == new else f"{old} → {new}"
+    return new if _same(sample, name, key) else f"{old} → {new}{_rest(old, new)}"
 
 
 def _value(values: Values | None, name: str, show: Callable[[str], str]) -> str:
@@ -335,13 +335,13 @@ def _value(values: Values | None, name: str, show: Callable[[str], str]) -> str:
     return "<i>NULL</i>" if value is None else show(_cut(value))
 
 
-def _sample_line(sample: RowSample) -> str:
+def _sample_line(sample: RowSample, key: Sequence[str]) -> str:
     names = _names([sample], ())
-    cells = [f"{name}={_plain_cell(sample, name)}" for name in names]
+    cells = [f"{name}={_plain_cell(sample, name, key)}" for name in names]
     return f"{_kind(sample)}: {', '.join(cells)}"
 
 
-def _plain_cell(sample: RowSample, name: str) -> str:
+def _plain_cell(sample: RowSample, name: str, key: Sequence[str]) -> str:
     def shown(values: Values | None) -> str:
         value = (values or {}).get(name)
         return "NULL" if value is None else _cut(value)
@@ -349,7 +349,16 @@ def _plain_cell(sample: RowSample, name: str) -> str:
     if sample.before is None or sample.after is None:
         return shown(sample.after if sample.before is None else sample.before)
     old, new = shown(sample.before), shown(sample.after)
-    return new if old == new else f"{old} -> {new}"
+    return new if _same(sample, name, key) else f"{old} -> {new}{_rest(old, new)}"
+
+
+def _same(sample: RowSample, name: str, key: Sequence[str]) -> bool:
+    # A changed row has its key, and the columns that differ.
+    return name in key or name not in (sample.before or {})
+
+
+def _rest(old: str, new: str) -> str:
+    return " (differs in what is not shown)" if old == new else ""
 
 
 def _cut(value: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
@@ -217,3 +219,14 @@ def test_the_lines_for_a_terminal() -> None:
     assert "shop.orders   columns differ; rows: 3 added, 1 removed, 2 changed" in found
     assert "changed: id=1, city=Oslo -> Bergen" in found
     assert "unchanged: shop.same" in found
+
+
+def test_a_value_that_differs_after_the_cut_is_shown_as_changed() -> None:
+    before, after = {"id": "1", "note": "x" * 80 + "OLD"}, {"id": "1", "note": "x" * 80 + "NEW"}
+    sample = RowSample("changed", 1, before, after)
+    table = named("t", 0, changed=1, key=("id",), samples=(sample,))
+    cut = "x" * 79 + "…"
+    for form, arrow in (("text", "->"), ("markdown", "→"), ("html", "→")):
+        found = html.unescape(re.sub("</?code>", "", rendered(run(table), form)))  # type: ignore[arg-type]
+        assert f"{cut} {arrow} {cut} (differs in what is not shown)" in found
+        assert f"1 {arrow} 1" not in found
