@@ -39,6 +39,7 @@ from openlineage.client.facet_v2 import (
 )
 
 from sparkwap import __version__
+from sparkwap.core.personal import CITING
 from sparkwap.core.redaction import redact
 from sparkwap.gate.facts import LOAD
 from sparkwap.gate.results import RunResults, TableResult, TestOutcome
@@ -56,13 +57,8 @@ _ENDS = {
     "held": RunState.ABORT,
     "rejected": RunState.FAIL,
 }
-# What follows is an error of Spark, or a finding, which may quote a value of a row.
-_ERROR = re.compile(r"^(build (?:failed|ended with the unknown status '[^']*')):.*", re.DOTALL)
-_DETAIL = re.compile(
-    r"^(test .*? (?:passed|warned|failed|ended in an error|ended with the unknown status '[^']*'))"
-    r" \((?![\d,]+ rows?\)).*\)",
-    re.DOTALL,
-)
+# What follows is a finding, which may quote a value of a row.
+_DETAIL = re.compile(r"\b(test .*? (?:passed|warned|failed)) \((?![\d,]+ rows?\)).*\)", re.DOTALL)
 _Change = lifecycle_state_change_dataset.LifecycleStateChange
 _REBUILT = frozenset({"table", "seed"})
 
@@ -86,7 +82,8 @@ def events(results: RunResults, command: Command, facts: Facts) -> list[RunEvent
 
 def public_reason(reason: str) -> str:
     """Return a reason without secrets, and without texts that may quote a value of a row."""
-    return redact(_DETAIL.sub(r"\1", _ERROR.sub(r"\1", reason)))
+    cited = CITING.search(reason)
+    return redact(_DETAIL.sub(r"\1", reason[: cited.end(1)] if cited else reason))
 
 
 class _Maker:
