@@ -73,7 +73,7 @@ class RawModelFacts:
     """How far a raw model has read its landing folder or topic.
 
     Attributes:
-        model: Its name.
+        model: Its name, or schema and table if several models have this name.
         unread_files: The number of unread files; None for a topic, or if it is unknown.
         oldest: The change time of the unread file that has waited longest, in seconds since the
             epoch; None if no file is unread.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -167,7 +169,13 @@ def _landing(call: DbtCall, place: LakePlace) -> list[RawModelFacts]:
     nodes = [node for node in manifest["nodes"].values() if has_entry(node)]
     nodes.sort(key=lambda node: str(node["name"]))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        return list(threads.map(lambda node: _raw_model(node, call, place), nodes))
+        found = list(threads.map(lambda node: _raw_model(node, call, place), nodes))
+    # Versions of a model, and models of two packages, may have one name.
+    times = Counter(one.model for one in found)
+    return [
+        one if times[one.model] == 1 else replace(one, model=f"{node['schema']}.{node['alias']}")
+        for one, node in zip(found, nodes, strict=True)
+    ]
 
 
 def _raw_model(node: Mapping[str, Any], call: DbtCall, place: LakePlace) -> RawModelFacts:

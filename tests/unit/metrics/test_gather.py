@@ -47,8 +47,8 @@ class Call:
 
     def _node(self, name: str) -> dict[str, Any]:
         meta = {"landing": self.entries[name], "drop": {"root": "landing"}}
-        return {"name": name, "resource_type": "model", "schema": "raw", "alias": name,
-                "config": {"meta": meta}}  # fmt: skip
+        return {"name": name.partition(".v")[0], "alias": name, "resource_type": "model",
+                "schema": "raw", "config": {"meta": meta}}  # fmt: skip
 
     def facts(self) -> Facts:
         return gather(cast(DbtCall, self))
@@ -158,6 +158,10 @@ def test_landing_folders_are_read_and_broken_ones_are_faults(
         assert models[name].unread_files is None and models[name].faults, name
         assert found.faults[f"raw model {name}"]
     assert "no folder 'lost'" in found.faults["raw model raw_lost"]
+
+    call.entries = {"raw_items.v1": ENTRY, "raw_items.v2": ENTRY, "raw_lost": ENTRY}
+    labels = [one.model for one in call.facts().raw_models or ()]
+    assert labels == ["raw.raw_items.v1", "raw.raw_items.v2", "raw_lost"]
 
     call.broken = True
     found = call.facts()
