@@ -73,7 +73,7 @@ class Columns:
         compared: The columns of both states whose values can be compared.
         change: The differences of the columns.
         same_files: Whether a data file of both states has the same values in both: each compared
-            column has the same field id in both states.
+            column, and each field in it, has the same field id in both states.
         notes: Remarks for the reader.
     """
 
@@ -135,8 +135,13 @@ def match_columns(
         tuple(retyped),
         tuple(RenamedColumn(c.name, name) for name, c in renamed.items()),
     )
-    ids = {column.name: column.id for column in after}
-    same = same_table and all(ids[name] == column.id for name, column in pairs.items())
+    names = {column.name for column in compared}
+    now = {column.name: column for column in after}
+    same = same_table and all(
+        now[name].id == column.id
+        and (name not in names or _nested_ids(now[name].type) == _nested_ids(column.type))
+        for name, column in pairs.items()
+    )
     return Columns(tuple(compared), change, same, tuple(notes))
 
 
@@ -159,8 +164,21 @@ def _is_opaque(kind: IcebergType) -> bool:
     """Return whether a type is opaque, or contains such a type."""
     if isinstance(kind, str):
         return kind.partition("(")[0] in _OPAQUE
-    inner = [kind[part] for part in ("element", "key", "value") if part in kind]
-    return any(map(_is_opaque, [*inner, *(f["type"] for f in kind.get("fields") or ())]))
+    return any(_is_opaque(inner) for _, inner in _inner(kind))
+
+
+def _nested_ids(kind: IcebergType) -> list[Any]:
+    """Return the ids of the fields in a nested type."""
+    if isinstance(kind, str):
+        return []
+    return [part for number, inner in _inner(kind) for part in (number, *_nested_ids(inner))]
+
+
+def _inner(kind: Mapping[str, Any]) -> list[tuple[int | None, IcebergType]]:
+    """Return id and type of each field of a nested type."""
+    parts = ("element", "key", "value")
+    found = [(kind.get(f"{part}-id"), kind[part]) for part in parts if part in kind]
+    return [*found, *((f["id"], f["type"]) for f in kind.get("fields") or ())]
 
 
 def _wider(old: str, new: str) -> str | None:

@@ -65,6 +65,16 @@ def test_common_files_differ_if_a_name_belongs_to_another_field() -> None:
     assert not match_columns(before, before, same_table=False).same_files
 
 
+def test_common_files_differ_if_a_name_in_a_column_belongs_to_another_field() -> None:
+    def nested(number: int, element: int = 8) -> list[Column]:
+        struct = {"type": "struct", "fields": [{"id": number, "name": "x", "type": "int"}]}
+        return columns((1, "a", {"type": "list", "element-id": element, "element": struct}))
+
+    assert match_columns(nested(9), nested(9), same_table=True).same_files
+    assert not match_columns(nested(9), nested(10), same_table=True).same_files
+    assert not match_columns(nested(9), nested(9, element=11), same_table=True).same_files
+
+
 @pytest.mark.parametrize(
     ("before", "after", "common"),
     [
