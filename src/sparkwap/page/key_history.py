@@ -98,7 +98,10 @@ def _moment(value: Any) -> datetime | None:
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day, tzinfo=UTC)
     if isinstance(value, str):
-        return _moment(datetime.fromisoformat(value))
+        try:
+            return _moment(datetime.fromisoformat(value))
+        except ValueError:
+            return None
     return None
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -244,15 +244,24 @@ def published_tables(lake: Lake) -> Mapping[Identifier, TableState]:
 def keys(lake: Lake, table: Versioned, key: str) -> list[tuple[str, int]]:
     """Return values of the key column with their number of versions, most versions first.
 
-    Of a large table, only the first rows are read.
+    Of a large table, only the first rows are read. NULL is no key.
     """
     loaded = lake.catalog.load_table(table.identifier)
     values = loaded.scan(selected_fields=(key,), limit=_KEYS_READ).to_arrow()[key]
     counts = sorted(
-        ((str(row["values"]), int(row["counts"])) for row in values.value_counts().to_pylist()),
+        (
+            (_literal(row["values"]), int(row["counts"]))
+            for row in values.value_counts().to_pylist()
+            if row["values"] is not None
+        ),
         key=lambda pair: (-pair[1], pair[0]),
     )
     return counts[:_KEYS]
+
+
+def _literal(value: Any) -> str:
+    """Return a value in the form that Iceberg reads as a literal."""
+    return str(value.isoformat() if isinstance(value, date) else value)
 
 
 def versions(
@@ -272,7 +281,10 @@ def versions(
     """
     loaded: Table = lake.catalog.load_table(table.identifier)
     scan = loaded.scan(ex.EqualTo(key, value), selected_fields=tuple(columns), limit=_MOST_ROWS)
-    rows: list[dict[str, Any]] = scan.to_arrow().to_pylist()
+    try:
+        rows: list[dict[str, Any]] = scan.to_arrow().to_pylist()
+    except TypeError as error:  # as for a binary column
+        raise ValueError(f"{key} has no values that can be typed") from error
     return sorted(rows, key=lambda row: str(row[table.start] or ""))
 
 

@@ -58,3 +58,10 @@ def test_a_version_without_a_beginning_starts_at_the_first_known_one() -> None:
     bars = key_history.timeline(key_history.versions(rows, "f", "t", ()), NOW)
     assert bars[0]["valid_from"] == "unknown"
     assert bars[0]["start"] <= bars[0]["end"]
+
+
+def test_a_start_that_is_no_time_is_not_known() -> None:
+    (found,) = key_history.versions(
+        [{"valid_from": "n/a", "valid_to": None}], "valid_from", "valid_to", ()
+    )
+    assert found.start is None

@@ -152,6 +152,24 @@ def test_a_value_of_another_type_is_an_error(lake: Lake, people: queries.Version
         queries.versions(lake, people, "id", "seven", people.columns)
 
 
+def test_each_offered_key_is_found(lake: Lake) -> None:
+    at = datetime(2026, 1, 1, 6)
+    rows = ids(
+        1, 2,
+        local=pa.array([at, None], pa.timestamp("us")),
+        at=pa.array([at, None], pa.timestamp("us", "UTC")),
+        day=pa.array([at.date(), None]),
+        raw=pa.array([b"x", None]),
+    )  # fmt: skip
+    table(lake, "times", rows)
+    times = queries.Versioned(("s", "times"), "at", "at", tuple(rows.column_names))
+    for key in ("local", "at", "day"):
+        ((value, _),) = queries.keys(lake, times, key)
+        assert len(queries.versions(lake, times, key, value, times.columns)) == 1
+    with pytest.raises(ValueError, match="raw"):
+        queries.versions(lake, times, "raw", "x", times.columns)
+
+
 # Quarantine
 
 
