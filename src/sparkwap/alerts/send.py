@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -239,8 +240,17 @@ def _post(route: Chat | Webhook, message: Message, seconds: float) -> None:
     except requests.exceptions.RequestException as error:
         raise Undelivered(f"the request failed ({type(error).__name__})", again=False) from error
     if not 200 <= code < 300:
-        requested = float(wait) if wait.isdecimal() else None
-        raise Undelivered(f"it answered {code}", again=code in _AGAIN, wait=requested)
+        raise Undelivered(f"it answered {code}", again=code in _AGAIN, wait=_seconds(wait))
+
+
+def _seconds(retry_after: str) -> float | None:
+    """Return the seconds of a ``Retry-After``, which is a number or a date."""
+    if retry_after.isdecimal():
+        return float(retry_after)
+    try:
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return None
 
 
 def secrets_of(url: str) -> list[str]:

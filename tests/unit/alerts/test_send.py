@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -101,6 +103,11 @@ class TestHttp:
         (done,) = send(message(), routes=web(monkeypatch, hook.url))
         assert (done.problem, done.tries) == ("", 2)
         assert time.monotonic() - began >= 1
+        later = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
+        hook.answers, hook.headers = [429], {"Retry-After": later}
+        began = time.monotonic()
+        (done,) = send(message(), routes=web(monkeypatch, hook.url))
+        assert (done.problem, time.monotonic() - began > 0.5) == ("", True)
         hook.answers, hook.headers = [429], {"Retry-After": "3600"}
         (done,) = send(message(), routes=web(monkeypatch, hook.url), timeout=1)
         assert done.problem == "it answered 429"
