@@ -168,7 +168,8 @@ class Differ:
             before.document
         ) == md.identity(after.document)
         columns = planning.match_columns(before.columns, after.columns, same_table=same_table)
-        key = planning.key_in(self._keys.get(folded(name), ()), columns)
+        wanted = self._keys.get(folded(name), ())
+        key = planning.key_in(wanted, columns)
         names = [c.name for c in columns.compared]
         found = TableDiff(
             name,
@@ -187,6 +188,9 @@ class Differ:
             found = replace(found, notes=(*found.notes, "no column in common: rows not compared"))
         if read.sources:
             found = self._counter.count(found, columns, read, _seeds(before, after))
+        if found.rows and wanted and not key:
+            note = f"the key ({', '.join(wanted)}) is not used: not all of it are compared columns"
+            found = replace(found, notes=(*found.notes, note))
         if columns.change.added:
             found = self._with_null_counts(found, after)
         differs = bool(found.rows or columns.change or before.kind != after.kind)

@@ -73,6 +73,22 @@ def test_a_note_says_that_main_has_moved(bench: Bench) -> None:
     assert "main has moved" in found.tables[0].notes[-1]
 
 
+@pytest.mark.parametrize(("key", "noted"), [("lower(id)", True), ("ID", False)])
+def test_a_note_says_that_a_key_is_not_used(bench: Bench, key: str, noted: bool) -> None:
+    bench.open(bench.table("t", (1, 2))).append(rows(3), branch=BRANCH)
+    bench.open(bench.table("u", (1, 2)))
+    keys = {("s", name): [key] for name in "tu"}
+
+    def counts(statement: str) -> Sequence[Sequence[Any]]:
+        return [(1, 0, 0, False, 0, 0) if "count_if(pair" in statement else (1, 0)]
+
+    different, same = Differ(bench.lake, counts, keys=keys).compare(BRANCH).tables
+    assert [note for note in different.notes if "not used" in note] == (
+        [f"the key ({key}) is not used: not all of it are compared columns"] if noted else []
+    )
+    assert not same.notes
+
+
 def test_the_base_has_the_rows_at_the_opening_of_the_branch(bench: Bench) -> None:
     table = bench.open(bench.table("t", (1, 2)))
     table.append(rows(3))
