@@ -42,7 +42,8 @@ _VALUES = frozenset(
 """Metrics of a column that may tell the value of one row."""
 
 _FIGURE = re.compile(
-    rf"\b({'|'.join(_VALUES)}|age_hours)(?::((?:(?!published runs).)+?))? is .+?(?: published runs|$)"
+    rf"\b({'|'.join(_VALUES)}|age_hours)(?::((?:(?!published runs).)+?))? is "
+    r".+?(?: published runs|$)"
 )
 """The finding of an anomaly audit about such a metric, or the age of a time."""
 
