@@ -71,10 +71,13 @@ class CsvFormat(TextFormat):
             f"'escape', '\"', 'multiLine', '{str(group.entry.multiline).lower()}', "
             f"'sep', {text(group.entry.delimiter)})"
         )
-        parsed = texts.selectExpr(
-            "*", f"from_csv(_text, {text(_schema(group.columns))}, {options}) as _v"
-        )
-        broken = f"if(_v is null or _v._corrupt is not null, {_BROKEN}, {NULL})"
+        # Spark closes open quotes at the end of a text. With a delimiter there, a row has one more
+        # empty field, unless open quotes make it a part of the last value.
+        schema = text(_schema((*group.columns, "")))
+        line = f"concat(_text, {text(group.entry.delimiter)})"
+        parsed = texts.selectExpr("*", f"from_csv({line}, {schema}, {options}) as _v")
+        whole = f"_v._corrupt is null and _v.f{len(group.columns)} is null"
+        broken = f"if(_v is null or not ({whole}), {_BROKEN}, {NULL})"
         return flat(parsed, group, numbered(group.columns), broken)
 
 
