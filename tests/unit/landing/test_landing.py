@@ -368,6 +368,16 @@ def test_rows_that_span_lines_are_counted_once(tmp_path: Path) -> None:
     assert look(tmp_path, multiline=True, delimiter=";") == Contents(("policy_id", "state"), 2)
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\n3,NJ\n", '""\n', "\r\n\r\n"])
+def test_a_file_that_ends_inside_quotes_is_unreadable(tmp_path: Path, end: str) -> None:
+    text = 'policy_id,state\n1,"N\nY"\n2,"NJ'
+    path = deliver(tmp_path, "2024-01-01", "a_full.csv", text + end)
+    with pytest.raises(LandingError, match="it ends inside quotes, which row 2 opens"):
+        look(tmp_path, multiline=True)
+    path.write_text(text + end + '"')
+    assert look(tmp_path, multiline=True).rows == 2
+
+
 @pytest.mark.parametrize(("text", "rows"), [("[{}, {}]", 2), ('{\n"a": 1}', 1), ("", 0)])
 def test_a_json_document_is_a_row_or_a_list_of_them(tmp_path: Path, text: str, rows: int) -> None:
     deliver(tmp_path, "2024-01-01", "a_full.csv", text)

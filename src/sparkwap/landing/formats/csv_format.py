@@ -91,6 +91,8 @@ def _records(text: Text, lines: Iterable[bytes], entry: Entry) -> int:
             size += len(line)
             text.require_row(size)
             yield line.decode()
+        if size:  # Spark takes the rest of the file for one value
+            raise unreadable(text.path, f"it ends inside quotes, which row {count + 1:,} opens")
 
     for record in csv.reader(decoded_lines(), delimiter=entry.delimiter):
         count += bool(record)
