@@ -286,7 +286,7 @@ class Reader:
         rows = reduce(lambda a, b: a.unionByName(b), parts) if parts else None
         begins = bool(self.entry.sequence) and any(f.layout.load == "full" for f in looks)
         file_rows = log.files(self._with_dates(listed, rows, begins, undated), columns, self.entry)
-        frame = file_rows if rows is None else rows.unionByName(file_rows)
+        frame = file_rows if rows is None else rows.drop("_bad_sequence").unionByName(file_rows)
         return log.stamped(frame, columns, self.entry, self._next_batch(), self.here.run_id)
 
     def _groups(self, looks: Mapping[LandingFile, Contents]) -> list[Group]:
@@ -361,21 +361,25 @@ class Reader:
         """Return the files with load dates and full-load starts, from their rows where needed.
 
         All files of a full load have the lowest start of its files: otherwise, the rows of one file
-        would count as older than the load of another file.
+        would count as older than the load of another file. Bad rows count only in a load without
+        good ones.
         """
         start = "cast(null as string)" if begins else "concat(cast(_load_date as string), '|0')"
         if rows is not None and (begins or undated):  # it reads the files a second time
-            by_file = rows.groupBy("_file_path").agg({"_sequence": "min", "_load_date": "max"})
-            by_file = by_file.selectExpr(
-                "_file_path", "`min(_sequence)` as _least", "`max(_load_date)` as _day"
-            )
+            least = {"_sequence": "min", "_bad_sequence": "min", "_load_date": "max"}
+            by_file = rows.groupBy("_file_path").agg(least).selectExpr(
+                "_file_path", "`min(_sequence)` as _least", "`min(_bad_sequence)` as _least_bad",
+                "`max(_load_date)` as _day",
+            )  # fmt: skip
             listed = (
                 listed.join(by_file, "_file_path", "left")
                 .selectExpr("*", "coalesce(_load_date, _day) as _settled_date")
                 .drop("_load_date")
                 .withColumnRenamed("_settled_date", "_load_date")
             )
-            start = "min(_least) over (partition by _load, _load_date)" if begins else start
+            if begins:
+                load = "over (partition by _load, _load_date)"
+                start = f"coalesce(min(_least) {load}, min(_least_bad) {load})"
         return listed.selectExpr("*", f"if(_load = 'full', {start}, null) as _sequence")
 
     # -- replay of quarantined rows --------------------------------------------------------------

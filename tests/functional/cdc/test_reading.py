@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sparkwap import cdc
 from sparkwap.landing import parse_entry
 from sparkwap.landing.landing_files import list_files
-from sparkwap.landing.log_state import NOTHING
+from sparkwap.landing.log_state import NOTHING, known_log
 from sparkwap.landing.reading import Reader
 
 if TYPE_CHECKING:
@@ -41,9 +42,11 @@ def read(session: SparkSession, tmp_path: Path) -> Read:
     return log
 
 
-def reader(session: SparkSession, entry: dict[str, Any]) -> Reader:
+def reader(session: SparkSession, entry: dict[str, Any], log: DataFrame | None = None) -> Reader:
     here: Any = SimpleNamespace(run_id="r", tell=print)
-    return Reader(session, parse_entry(entry), NOTHING, here)
+    parsed = parse_entry(entry)
+    known = NOTHING if log is None else known_log(log, parsed, with_files=True)
+    return Reader(session, parsed, known, here)
 
 
 def rows(log: DataFrame, *columns: str, kind: str = "row") -> list[tuple[Any, ...]]:
@@ -62,3 +65,28 @@ def test_a_row_that_ends_in_open_quotes_is_bad(read: Read) -> None:
     log = read(ENTRY, a="\n".join(["id,note", *lines]))
     assert rows(log, "id", "note") == [(key, value) for key, (_, value) in good.items()]
     assert rows(log, "_raw", kind="bad") == [(line,) for line in bad]
+
+
+def test_a_full_load_of_bad_rows_begins_as_if_they_were_good(
+    read: Read, session: SparkSession
+) -> None:
+    good = ENTRY | {
+        "operation": "Op",
+        "codes": {"I": "insert"},
+        "sequence": {"seq": "bigint"},
+        "files": [{"match": "LOAD*", "load": "full"}, {"match": "*", "load": "changes"}],
+    }
+    bad = good | {"columns": {"id": "string", "note": "bigint"}}
+    files = {
+        "LOAD": "id,note,seq\n1,x,10\n4,x,x\n5,x,7,\n",
+        "a": "Op,id,note,seq\nI,1,1,1\nI,2,1,2\nI,3,1,12\n",
+    }
+
+    def of(log: DataFrame) -> dict[str, str]:
+        return {row.id: "deleted" if row._is_deleted else row.note
+                for row in cdc.state(log, ["id"]).collect()}  # fmt: skip
+
+    log = read(bad, **files).localCheckpoint()
+    assert of(log) == {"1": "deleted", "2": "deleted", "3": "1"}
+    replayed = log.unionByName(reader(session, good, log).replay(log))
+    assert of(replayed) == of(read(good, **files)) == {"1": "x", "2": "deleted", "3": "1"}
