@@ -90,3 +90,21 @@ def test_a_full_load_of_bad_rows_begins_as_if_they_were_good(
     assert of(log) == {"1": "deleted", "2": "deleted", "3": "1"}
     replayed = log.unionByName(reader(session, good, log).replay(log))
     assert of(replayed) == of(read(good, **files)) == {"1": "x", "2": "deleted", "3": "1"}
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_a_replayed_record_has_the_values_of_the_file(
+    read: Read, session: SparkSession, delimiter: str
+) -> None:
+    good = ENTRY | {"multiline": True, "delimiter": delimiter,
+                    "columns": {"id": "string", "note": "string", "more": "string"}}  # fmt: skip
+    records = [
+        ('"a, b;c"', '"a\r\n""b"""', "  x "), (" 1", '""', ""), ("2", "  c", '"y;z,"'),
+        ('"  3"', "5'", '"\tb\n"'), ('"""4"', '5" pipe', "\\"),
+    ]  # fmt: skip
+    text = "\n".join(delimiter.join(record) for record in [("id", "note", "more"), *records])
+    read_rows = rows(read(good, a=text + "\n"), "id", "note", "more")
+    assert len(read_rows) == len(records)
+    log = read(good | {"rules": {"none": "id is null"}})
+    replayed = reader(session, good, log).replay(log)
+    assert rows(replayed, "id", "note", "more") == read_rows

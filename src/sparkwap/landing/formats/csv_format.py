@@ -105,7 +105,11 @@ def _multiline_rows(session: SparkSession, group: Group) -> DataFrame:
 
     The raw text of a valid row is built again from its fields.
     """
-    raw = ", ".join(f"f{i}" for i in range(len(group.columns)))
+    fields = ", ".join(f"f{i}" for i in range(len(group.columns)))
+    options = (
+        f"map('escape', '\"', 'sep', {text(group.entry.delimiter)}, "
+        "'ignoreLeadingWhiteSpace', 'false', 'ignoreTrailingWhiteSpace', 'false')"
+    )
     parsed = (
         session.read.schema(_schema(group.columns))
         .options(header=group.layout.header, multiLine=True, encoding="UTF-8", escape='"')
@@ -115,7 +119,7 @@ def _multiline_rows(session: SparkSession, group: Group) -> DataFrame:
         .selectExpr(
             "_path",
             f"cast({NUMBER} as bigint) as _line",
-            f"coalesce(_corrupt, to_csv(struct({raw}), map('escape', '\"'))) as _text",
+            f"coalesce(_corrupt, to_csv(struct({fields}), {options})) as _text",
             "struct(*) as _v",
         )
     )
