@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sparkwap import cdc
-from sparkwap.landing import parse_entry
+from sparkwap.landing import LandingError, parse_entry
 from sparkwap.landing.landing_files import list_files
 from sparkwap.landing.log_state import NOTHING, known_log
 from sparkwap.landing.reading import Reader
@@ -108,3 +111,16 @@ def test_a_replayed_record_has_the_values_of_the_file(
     log = read(good | {"rules": {"none": "id is null"}})
     replayed = reader(session, good, log).replay(log)
     assert rows(replayed, "id", "note", "more") == read_rows
+
+
+def parquet(**columns: pa.Array) -> bytes:
+    target = BytesIO()
+    pq.write_table(pa.table(columns), target)
+    return target.getvalue()
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.time64("us"), pa.float16()])
+def test_the_error_names_columns_of_types_that_spark_lacks(read: Read, kind: pa.DataType) -> None:
+    content = parquet(id=pa.array(["1"]), note=pa.array([[None]], pa.list_(kind)))
+    with pytest.raises(LandingError, match=r"a cannot be read: .*Write 'note.*main is as it was"):
+        read(ENTRY | {"format": "parquet"}, a=content)
