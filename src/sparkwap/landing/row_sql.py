@@ -15,7 +15,7 @@ from sparkwap.core import sqltext
 from sparkwap.core.spark_types import decimal_digits, normal, wider
 from sparkwap.landing.entry import Entry, FileLayout
 
-_MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _LONG_DIGITS = 19
 TOMBSTONE = "null"
 """The text of a message without a value."""
@@ -124,7 +124,7 @@ def known_sequence(entry: Entry) -> str:
 def sortable_text(value: str, kind: str) -> str:
     """Return SQL for a text of type ``kind`` as sortable text; NULL if the text is invalid."""
     if kind == "timestamp":
-        return f"date_format({exact(value, kind)}, {text(_MICROSECONDS)})"
+        return f"date_format({exact(value, kind)}, {text(MICROSECONDS)})"
     if kind == "date":
         return f"date_format({exact(value, kind)}, 'yyyy-MM-dd')"
     if kind == "string":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -124,3 +125,14 @@ def test_the_error_names_columns_of_types_that_spark_lacks(read: Read, kind: pa.
     content = parquet(id=pa.array(["1"]), note=pa.array([[None]], pa.list_(kind)))
     with pytest.raises(LandingError, match=r"a cannot be read: .*Write 'note.*main is as it was"):
         read(ENTRY | {"format": "parquet"}, a=content)
+
+
+@pytest.mark.parametrize(("zone", "end"), [(None, ""), ("UTC", "Z")])
+def test_a_time_in_a_nested_column_keeps_its_microseconds(
+    read: Read, zone: str | None, end: str
+) -> None:
+    kind = pa.struct({"at": pa.timestamp("us", zone)})
+    at = datetime(2024, 1, 1, 10, 0, 0, 123456, UTC)
+    content = parquet(id=pa.array(["1"]), note=pa.array([{"at": at}], kind))
+    log = read(ENTRY | {"format": "parquet"}, a=content)
+    assert rows(log, "note") == [(f'{{"at":"2024-01-01T10:00:00.123456{end}"}}',)]

@@ -13,13 +13,18 @@ from sparkwap.landing.formats.base import SAMPLE_ROWS, FileSample, Format, Group
 from sparkwap.landing.formats.frame import NULL, flat, numbered
 from sparkwap.landing.formats.json_format import JsonFormat
 from sparkwap.landing.formats.spark_texts import PLACE, escape_glob
-from sparkwap.landing.row_sql import quote, text
+from sparkwap.landing.row_sql import MICROSECONDS, quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # Types that Spark does not have, in the words of pyarrow.
 _LACKING = re.compile(r"nanoseconds|^Time\(|^Float16|^UUID")
+# By default, times in JSON have milliseconds.
+_TIMES = (
+    f"map('timestampFormat', {text(MICROSECONDS + 'XXX')}, "
+    f"'timestampNTZFormat', {text(MICROSECONDS)})"
+)
 
 
 class ParquetFormat(Format):
@@ -78,7 +83,7 @@ class ParquetFormat(Format):
             raise _refused(Path(group.paths[0]), error) from error
         nested = ("struct<", "array<", "map<")
         texts = [
-            f"to_json({quote(c)}) as f{i}"
+            f"to_json({quote(c)}, {_TIMES}) as f{i}"
             if kinds[c].startswith(nested)
             else f"cast({quote(c)} as string) as f{i}"
             for i, c in enumerate(group.columns)
