@@ -290,10 +290,10 @@ class Reader:
         return log.stamped(frame, columns, self.entry, self._next_batch(), self.here.run_id)
 
     def _groups(self, looks: Mapping[LandingFile, Contents]) -> list[Group]:
-        found: dict[tuple[FileLayout, tuple[str, ...], tuple[str, ...]], list[LandingFile]] = {}
+        found: dict[tuple[Any, ...], list[LandingFile]] = {}
         for file, look in looks.items():
             columns = () if FORMATS[file.layout.format].columns_by_row else look.columns
-            found.setdefault((file.layout, columns, look.types), []).append(file)
+            found.setdefault((file.layout, columns, look.types, look.crlf), []).append(file)
         return [
             Group(
                 self.entry,
@@ -301,8 +301,9 @@ class Reader:
                 tuple(f.name for f in members),
                 _all_columns([looks[f].columns for f in members]),
                 tuple(str(f.path) for f in members),
+                crlf=crlf,
             )
-            for (layout, columns, _), members in found.items()
+            for (layout, columns, _, crlf), members in found.items()
             # A file without columns has no rows: Spark cannot read a Parquet file of 0 bytes.
             if columns or FORMATS[layout.format].columns_by_row
         ]

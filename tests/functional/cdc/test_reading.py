@@ -136,3 +136,22 @@ def test_a_time_in_a_nested_column_keeps_its_microseconds(
     content = parquet(id=pa.array(["1"]), note=pa.array([{"at": at}], kind))
     log = read(ENTRY | {"format": "parquet"}, a=content)
     assert rows(log, "note") == [(f'{{"at":"2024-01-01T10:00:00.123456{end}"}}',)]
+
+
+def test_a_line_feed_in_the_first_record_is_not_the_end_of_all_records(read: Read) -> None:
+    entry = ENTRY | {"multiline": True, "files": [
+        {"match": "head*", "load": "inserts"}, {"match": "*", "load": "inserts", "header": False}
+    ]}  # fmt: skip
+    log = read(
+        entry,
+        a='"a\nb",x\r\n2,"y\r\n"\r\n3,\r\n4,"z"\r\n',
+        b='1,x\r\n2,"y\r"\r\n',
+        c='1,x\n2,"y\r"\n',
+        head="id,note\n1,x\r\n2,y\n",
+    )
+    assert rows(log, "id", "note") == [
+        ("a\nb", "x"), ("2", "y\r\n"), ("3", None), ("4", "z"),
+        ("1", "x"), ("2", "y\r"),
+        ("1", "x"), ("2", "y\r"),
+        ("1", "x"), ("2", "y"),
+    ]  # fmt: skip

@@ -34,16 +34,20 @@ class CsvFormat(TextFormat):
         csv.field_size_limit(max(csv.field_size_limit(), entry.max_row_bytes))
         lines = text.lines()
         columns: tuple[str, ...] = ()
-        first = next(lines, b"").decode() if layout.header else ""
+        first = next(lines, b"") if layout.header else b""
         if layout.header:
-            columns = tuple(next(csv.reader([first], delimiter=entry.delimiter), []))
+            columns = tuple(next(csv.reader([first.decode()], delimiter=entry.delimiter), []))
         blank = first and not columns
         if not columns:
             columns = (*((layout.operation,) if layout.operation else ()), *entry.columns)
-        count = _records(text, lines, entry) if entry.multiline else count_lines(lines)
+        count, crlf = (
+            _records(text, lines, entry, first[-2:])
+            if entry.multiline
+            else (count_lines(lines), False)
+        )
         if blank and count:
             raise unreadable(text.path, "its first line is blank, and has to be the header")
-        return Contents(columns, count)
+        return Contents(columns, count, crlf=crlf)
 
     def sample_text(self, text: str) -> FileSample:
         stream = io.StringIO(text, newline="")
@@ -81,15 +85,23 @@ class CsvFormat(TextFormat):
         return flat(parsed, group, numbered(group.columns), broken)
 
 
-def _records(text: Text, lines: Iterable[bytes], entry: Entry) -> int:
-    """Return the number of records that are not blank; a record may have many lines."""
+def _records(
+    text: Text, lines: Iterable[bytes], entry: Entry, first_end: bytes
+) -> tuple[int, bool]:
+    """Return the number of records that are not blank, and ``crlf`` of `Contents`.
+
+    A record may have many lines. The first line end is that of the header, if there is one.
+    """
     size = count = 0
+    end, crlf = b"", False
 
     def decoded_lines() -> Iterator[str]:
-        nonlocal size
+        nonlocal size, end, first_end
         for line in lines:
             size += len(line)
             text.require_row(size)
+            end = line[-2:]
+            first_end = first_end or end
             yield line.decode()
         if size:  # Spark takes the rest of the file for one value
             raise unreadable(text.path, f"it ends inside quotes, which row {count + 1:,} opens")
@@ -97,7 +109,8 @@ def _records(text: Text, lines: Iterable[bytes], entry: Entry) -> int:
     for record in csv.reader(decoded_lines(), delimiter=entry.delimiter):
         count += bool(record)
         size = 0
-    return count
+        crlf = crlf or end == b"\r\n"
+    return count, crlf and first_end.endswith(b"\n") and first_end != b"\r\n"
 
 
 def _multiline_rows(session: SparkSession, group: Group) -> DataFrame:
@@ -105,7 +118,8 @@ def _multiline_rows(session: SparkSession, group: Group) -> DataFrame:
 
     The raw text of a valid row is built again from its fields.
     """
-    fields = ", ".join(f"f{i}" for i in range(len(group.columns)))
+    names = [f"f{i}" for i in range(len(group.columns))]
+    last = rf"regexp_replace({names[-1]}, '\\r\\z', '')" if group.crlf else names[-1]
     options = (
         f"map('escape', '\"', 'sep', {text(group.entry.delimiter)}, "
         "'ignoreLeadingWhiteSpace', 'false', 'ignoreTrailingWhiteSpace', 'false')"
@@ -115,11 +129,17 @@ def _multiline_rows(session: SparkSession, group: Group) -> DataFrame:
         .options(header=group.layout.header, multiLine=True, encoding="UTF-8", escape='"')
         .options(mode="PERMISSIVE", columnNameOfCorruptRecord="_corrupt", sep=group.entry.delimiter)
         .csv([escape_glob(p) for p in group.paths])
-        .selectExpr("*", "monotonically_increasing_id() as _number", *PLACE)
+        .selectExpr(
+            *names[:-1],
+            f"{last} as {names[-1]}",
+            "_corrupt",
+            "monotonically_increasing_id() as _number",
+            *PLACE,
+        )
         .selectExpr(
             "_path",
             f"cast({NUMBER} as bigint) as _line",
-            f"coalesce(_corrupt, to_csv(struct({fields}), {options})) as _text",
+            f"coalesce(_corrupt, to_csv(struct({', '.join(names)}), {options})) as _text",
             "struct(*) as _v",
         )
     )
