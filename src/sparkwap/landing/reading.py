@@ -16,7 +16,7 @@ from sparkwap.landing import drift, kafka, log, messages
 from sparkwap.landing.contents import Contents
 from sparkwap.landing.entry import REPLAY, UNTIL, Entry, FileLayout
 from sparkwap.landing.entry_parsing import parse_entry
-from sparkwap.landing.errors import AGAIN, LandingError
+from sparkwap.landing.errors import AGAIN, LandingError, any_of
 from sparkwap.landing.formats import FORMATS, look_into
 from sparkwap.landing.formats.base import Group
 from sparkwap.landing.formats.json_format import JsonFormat
@@ -219,9 +219,30 @@ class Reader:
         columns_of = self._columns_of_rows(fresh)
         looks = {f: replace(look, columns=columns_of.get(f, look.columns))
                  for f, look in looks.items()}  # fmt: skip
+        self._tell_of_reloads(looks)
         return self._log(
             files, again, looks, lambda g: FORMATS[g.layout.format].rows(self.session, g)
         )
+
+    def _tell_of_reloads(self, looks: Mapping[LandingFile, Contents]) -> None:
+        """Log a notice of later full loads that have no place among the changes."""
+        order = {name for name, _ in self.entry.sequence}
+        dates = [d for d in (*self.known.dates.values(), *(f.load_date for f in looks)) if d]
+        late = [
+            file.name
+            for file, look in looks.items()
+            if order and look.rows and file.layout.load == "full"
+            and file.load_date and file.load_date > min(dates)
+            and not order & {*look.columns}
+        ]  # fmt: skip
+        if late:
+            more = f" and {len(late) - 1:,} more" if late[1:] else ""
+            self.here.tell(
+                f"{late[0]}{more}: a full load without the columns that order the changes "
+                f"({any_of(order)}). Its rows count as older than all changes, also those of "
+                "earlier load dates, and it deletes no key. A new load of the whole table needs "
+                "these columns"
+            )
 
     def read_messages(
         self, ranges: Sequence[Range], options: Mapping[str, str], partitions: int

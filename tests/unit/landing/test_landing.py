@@ -422,6 +422,37 @@ def test_a_full_load_without_rows_has_no_place_among_sequences(
 
 
 @pytest.mark.parametrize(
+    ("name", "columns", "sequence", "told"),
+    [
+        ("load_date=2024-06-01/LOAD.csv", "id", {"seq": "bigint"}, True),
+        ("load_date=2024-01-01/LOAD.csv", "id", {"seq": "bigint"}, False),
+        ("load_date=2024-06-01/LOAD.csv", "id,seq", {"seq": "bigint"}, False),
+        ("load_date=2024-06-01/LOAD.csv", "id", {}, False),
+        ("load_date=2024-06-01/a.csv", "id,seq", {"seq": "bigint"}, False),
+    ],
+)
+def test_a_later_full_load_without_order_is_told(
+    tmp_path: Path, name: str, columns: str, sequence: dict[str, str], told: bool
+) -> None:
+    files = [{"match": "LOAD*", "load": "full"}, {"match": "*", "load": "inserts"}]
+    entry = landing.parse_entry(
+        {"entity": "t", "kind": "changes", "key": ["id"], "columns": {"id": "bigint"},
+         "sequence": sequence, "files": files}
+    )  # fmt: skip
+    for path, text in {name: f"{columns}\n1,1\n", "load_date=2024-01-01/b.csv": "id\n1\n"}.items():
+        (tmp_path / "t" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "t" / path).write_text(text)
+    looks = {
+        f: landing.look_into(f.path, f.layout, entry) for f in landing.list_files(tmp_path, entry)
+    }
+    notices: list[str] = []
+    here: Any = SimpleNamespace(tell=notices.append)
+    nothing: Any = None
+    Reader(nothing, entry, NOTHING, here)._tell_of_reloads(looks)
+    assert [f"t/{name}: a full load without" in notice for notice in notices] == [True] * told
+
+
+@pytest.mark.parametrize(
     ("name", "content", "format_", "message"),
     [
         ("a_full.csv", b"policy_id,state\n1,\xff\xfe\n", "csv", "it is not UTF-8 (invalid start"),
