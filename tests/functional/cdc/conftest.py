@@ -24,6 +24,8 @@ def session(lake_dir: Path) -> Iterator[SparkSession]:
     spark: Any = SparkSession.builder.remote(endpoint.connect_url).create()
     before = getattr(SparkSession._active_session, "session", None)
     SparkSession._active_session.session = spark
-    yield spark
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # as the adapter does, for `expr`
+        yield spark
     SparkSession._active_session.session = before
     spark.stop()

@@ -155,3 +155,14 @@ def test_a_line_feed_in_the_first_record_is_not_the_end_of_all_records(read: Rea
         ("1", "x"), ("2", "y\r"),
         ("1", "x"), ("2", "y"),
     ]  # fmt: skip
+
+
+def test_a_replay_of_partial_parquet_rows_keeps_their_nulls(
+    read: Read, session: SparkSession
+) -> None:
+    good = ENTRY | {"format": "parquet", "partial": True}
+    nothing = pa.array([None], pa.string())
+    log = read(good | {"rules": {"told": "note is not null"}},
+               a=parquet(id=pa.array(["1"]), note=nothing))  # fmt: skip
+    replayed = reader(session, good, log).replay(log)
+    assert rows(replayed, "id", "note", "_absent") == [("1", None, None)]

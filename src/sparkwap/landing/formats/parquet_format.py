@@ -89,10 +89,12 @@ class ParquetFormat(Format):
             for i, c in enumerate(group.columns)
         ]
         whole = ", ".join(f"{text(c)}, f{i}" for i, c in enumerate(group.columns))
+        # In a replay, a column that is not in the text would count as unchanged.
+        nulls = f"map('ignoreNullFields', '{str(not group.entry.partial).lower()}')"
         parsed = frame.selectExpr(*texts, "_metadata.row_index as _index", *PLACE).selectExpr(
             "_path",
             "cast(_index + 1 as bigint) as _line",
-            f"to_json(named_struct({whole})) as _text",
+            f"to_json(named_struct({whole}), {nulls}) as _text",
             "struct(*) as _v",
         )
         return flat(parsed, group, numbered(group.columns), NULL)
