@@ -121,8 +121,10 @@ def test_files_without_a_key_need_the_option(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("p.csv", "a,b\n"), ("p.json", "{"), ("p.csv.gz", ""), ("p.parquet", "x")]
-)
+    ("name", "content"),
+    [("p.csv", "a,b\n"), ("p.json", "{"), ("p.csv.gz", ""), ("p.parquet", "x"),
+     ("p.csv", "id,v,v\n1,2,3\n")],
+)  # fmt: skip
 def test_an_invalid_sample_gives_no_guess(tmp_path: Path, name: str, content: str) -> None:
     path = sample(tmp_path, name, content)
     with pytest.raises(LandingError, match="cannot be used as a sample"):

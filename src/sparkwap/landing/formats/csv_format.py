@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sparkwap.landing.contents import Contents, Text, count_lines, unreadable
 from sparkwap.landing.entry import Entry, FileLayout
+from sparkwap.landing.errors import any_of
 from sparkwap.landing.formats.base import SAMPLE_ROWS, FileSample, Group, TextFormat
 from sparkwap.landing.formats.frame import NULL, flat, numbered
 from sparkwap.landing.formats.spark_texts import NUMBER, PLACE, escape_glob, lines
@@ -54,6 +55,9 @@ class CsvFormat(TextFormat):
         first = stream.readline()
         delimiter = max(_DELIMITERS, key=first.count)
         header = next(csv.reader([first], delimiter=delimiter), [])
+        twice = {name for name in header if header.count(name) > 1}
+        if twice:
+            raise ValueError(f"its header has more than one column {any_of(twice)}")
         rows = list(islice(csv.reader(stream, delimiter=delimiter), SAMPLE_ROWS))
         multiline = any("\n" in value for row in rows for value in row)
         whole = [row for row in rows if len(row) == len(header)]
