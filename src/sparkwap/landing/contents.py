@@ -46,11 +46,14 @@ class Contents:
         rows: the number of rows, without header and blank lines.
         types: the types that the file declares. Spark reads files of other types apart: it would
             read all of them by the types of the first.
+        crlf: whether records end in CRLF, but the first line ends in LF. Spark takes the end of the
+            first line, also inside a value, for the end of all records.
     """
 
     columns: tuple[str, ...]
     rows: int
     types: tuple[str, ...] = ()
+    crlf: bool = False
 
 
 def require_size(path: Path, size: int, entry: Entry) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.formats.base import FileSample, Format
@@ -22,11 +22,18 @@ from sparkwap.landing.text_types import text_kind
 
 _OPERATION = re.compile(r"_*(op|operation|change_type|__op)", re.IGNORECASE)
 _ORDER = re.compile(r"seq|lsn|scn|position|offset", re.IGNORECASE)
+_CHANGED = re.compile(
+    r"upd|modif|chang|commit|^(op_?|event_?)?(at|ts|time(stamp)?)$", re.IGNORECASE
+)
+"""The names of times of changes, and of no other times of a row, such as its creation."""
 _CODES = {"I": "insert", "U": "update", "D": "delete", "T": "truncate"} | DEBEZIUM_CODES
 _DMS_LOAD = "LOAD*"
 """The names of the full-load files of AWS DMS."""
 _BROKEN = 0.01
-"""Maximum share of change rows without a key."""
+"""Maximum share of change rows without a key or a time."""
+
+
+_Rows: TypeAlias = Sequence[dict[str, str | None]]
 
 
 @dataclass(frozen=True)
@@ -78,10 +85,14 @@ def guess(
     full, changes = _split_loads(samples, operation, answers, entity)
     types = {name: _kind(samples, name) for name in names}
     rows = [row for sample in changes for row in sample.rows]
-    order = _order(rows, names, types) if operation else {}
-    own = [n for n in names if n != operation and n not in order]
+    numbers = [n for n in names if operation and _ORDER.search(n) and _digits(rows, n)][:1]
+    own = [n for n in names if n not in (operation, *numbers)]
     is_changes = messages is not None or operation is not None
     chosen = list(answers.key) or _key(samples, own, types, unique=not is_changes)
+    times = [n for n in own if types[n] == "timestamp" and n not in chosen] if operation else []
+    order = dict.fromkeys(_time(rows, times, chosen), "timestamp")
+    order |= dict.fromkeys(numbers, "decimal(38,0)")
+    own = [n for n in own if n not in order]
     _check_key(chosen, own, entity)
     entry: dict[str, Any] = {
         "entity": entity,
@@ -286,13 +297,25 @@ def _kind(samples: Sequence[FileSample], name: str) -> str:
     return "string" if is_text and found not in ("date", "timestamp") else found
 
 
-def _order(
-    rows: Sequence[dict[str, str | None]], names: Sequence[str], types: dict[str, str]
-) -> dict[str, str]:
-    """Return the columns that order the changes: a time first, then a sequence number."""
-    times = [n for n in names if types[n] == "timestamp"][:1]
-    numbers = [n for n in names if _ORDER.search(n) and _digits(rows, n)]
-    return dict.fromkeys(times, "timestamp") | dict.fromkeys(numbers[:1], "decimal(38,0)")
+def _time(rows: _Rows, names: Sequence[str], key: Sequence[str]) -> list[str]:
+    """Return the likeliest time of the changes; none if it is the same in all changes of a key."""
+
+    def unlikely(name: str) -> tuple[bool, ...]:
+        gaps = sum(row.get(name) is None for row in rows) > _BROKEN * len(rows)
+        return gaps, _differs(rows, key, [name]) is False, not _CHANGED.search(name)
+
+    found = sorted(names, key=unlikely)[:1]
+    return [n for n in found if unlikely(n)[1:] != (True, True)]
+
+
+def _differs(rows: _Rows, key: Sequence[str], columns: Iterable[str]) -> bool | None:
+    """Return whether columns differ in changes of one key; None if no key has two changes."""
+    orders: dict[tuple[str | None, ...], list[tuple[str | None, ...]]] = {}
+    for row in {tuple(row.items()): row for row in rows}.values():
+        of_key = orders.setdefault(tuple(row.get(k) for k in key), [])
+        of_key.append(tuple(row.get(c) for c in columns))
+    several = [found for found in orders.values() if len(found) > 1]
+    return any(len({*found}) > 1 for found in several) if several else None
 
 
 def _digits(rows: Sequence[dict[str, str | None]], name: str) -> bool:
@@ -351,10 +374,22 @@ def _assumptions(
         if strange:
             yield f"rows whose operation is {any_of(strange[:3])} go to quarantine"
     if "sequence" in entry:
-        yield f"order of changes by {', '.join(entry['sequence'])}"
+        order = entry["sequence"]
+        changes = [row for row in rows if row.get(entry["operation"]) is not None]
+        differs = _differs(changes, entry["key"], order)
+        doubt = ""
+        if differs is False:
+            doubt = "; it is the same in all changes of a key, so correct 'sequence'"
+        elif differs is None and not any(
+            re.search(p, n) for n in order for p in (_CHANGED, _ORDER)
+        ):
+            doubt = "; no key of the sample has two changes that show it"
+        yield f"order of changes by {', '.join(order)}{doubt}"
     elif messages and messages.sequence:
         names = ", ".join(name for name, _ in messages.sequence)
         yield f"order of changes by {names}; set 'sequence' if the source does not have it"
+    elif "operation" in entry:
+        yield "no column orders the changes; their load date, file name and row do"
     empty = [n for n in entry["columns"] if all(row.get(n) is None for row in rows)]
     if empty:
         yield f"type string for {', '.join(empty)}, which has no values in the sample"

@@ -51,6 +51,8 @@ def rows(
 ) -> DataFrame:
     """Return the log rows of some files, without ``_batch`` and ``_run``.
 
+    The column ``_bad_sequence``, which the log does not have, is the order of bad rows.
+
     Args:
         parsed: see `sparkwap.landing.formats.frame`.
         listed: the files, with the columns `LISTED`.
@@ -87,6 +89,7 @@ def rows(
         *(f"{row_sql.own(c)} as {quote(c)}" for c in columns),
         "if(_kind = 'row', _op, null) as _op",
         f"if(_kind = 'row', {row_sql.sequence(entry)}, null) as _sequence",
+        f"if(_kind = 'bad', {row_sql.known_sequence(entry)}, null) as _bad_sequence",
         f"if(_kind = 'row', coalesce({happened}, cast(_load_date as timestamp)), null)"
         " as _event_time",
         "if(_kind = 'row', _absent, null) as _absent",

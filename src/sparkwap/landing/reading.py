@@ -16,7 +16,7 @@ from sparkwap.landing import drift, kafka, log, messages
 from sparkwap.landing.contents import Contents
 from sparkwap.landing.entry import REPLAY, UNTIL, Entry, FileLayout
 from sparkwap.landing.entry_parsing import parse_entry
-from sparkwap.landing.errors import AGAIN, LandingError
+from sparkwap.landing.errors import AGAIN, LandingError, any_of
 from sparkwap.landing.formats import FORMATS, look_into
 from sparkwap.landing.formats.base import Group
 from sparkwap.landing.formats.json_format import JsonFormat
@@ -219,9 +219,30 @@ class Reader:
         columns_of = self._columns_of_rows(fresh)
         looks = {f: replace(look, columns=columns_of.get(f, look.columns))
                  for f, look in looks.items()}  # fmt: skip
+        self._tell_of_reloads(looks)
         return self._log(
             files, again, looks, lambda g: FORMATS[g.layout.format].rows(self.session, g)
         )
+
+    def _tell_of_reloads(self, looks: Mapping[LandingFile, Contents]) -> None:
+        """Log a notice of later full loads that have no place among the changes."""
+        order = {name for name, _ in self.entry.sequence}
+        dates = [d for d in (*self.known.dates.values(), *(f.load_date for f in looks)) if d]
+        late = [
+            file.name
+            for file, look in looks.items()
+            if order and look.rows and file.layout.load == "full"
+            and file.load_date and file.load_date > min(dates)
+            and not order & {*look.columns}
+        ]  # fmt: skip
+        if late:
+            more = f" and {len(late) - 1:,} more" if late[1:] else ""
+            self.here.tell(
+                f"{late[0]}{more}: a full load without the columns that order the changes "
+                f"({any_of(order)}). Its rows count as older than all changes, also those of "
+                "earlier load dates, and it deletes no key. A new load of the whole table needs "
+                "these columns"
+            )
 
     def read_messages(
         self, ranges: Sequence[Range], options: Mapping[str, str], partitions: int
@@ -286,14 +307,14 @@ class Reader:
         rows = reduce(lambda a, b: a.unionByName(b), parts) if parts else None
         begins = bool(self.entry.sequence) and any(f.layout.load == "full" for f in looks)
         file_rows = log.files(self._with_dates(listed, rows, begins, undated), columns, self.entry)
-        frame = file_rows if rows is None else rows.unionByName(file_rows)
+        frame = file_rows if rows is None else rows.drop("_bad_sequence").unionByName(file_rows)
         return log.stamped(frame, columns, self.entry, self._next_batch(), self.here.run_id)
 
     def _groups(self, looks: Mapping[LandingFile, Contents]) -> list[Group]:
-        found: dict[tuple[FileLayout, tuple[str, ...], tuple[str, ...]], list[LandingFile]] = {}
+        found: dict[tuple[Any, ...], list[LandingFile]] = {}
         for file, look in looks.items():
             columns = () if FORMATS[file.layout.format].columns_by_row else look.columns
-            found.setdefault((file.layout, columns, look.types), []).append(file)
+            found.setdefault((file.layout, columns, look.types, look.crlf), []).append(file)
         return [
             Group(
                 self.entry,
@@ -301,8 +322,9 @@ class Reader:
                 tuple(f.name for f in members),
                 _all_columns([looks[f].columns for f in members]),
                 tuple(str(f.path) for f in members),
+                crlf=crlf,
             )
-            for (layout, columns, _), members in found.items()
+            for (layout, columns, _, crlf), members in found.items()
             # A file without columns has no rows: Spark cannot read a Parquet file of 0 bytes.
             if columns or FORMATS[layout.format].columns_by_row
         ]
@@ -361,21 +383,25 @@ class Reader:
         """Return the files with load dates and full-load starts, from their rows where needed.
 
         All files of a full load have the lowest start of its files: otherwise, the rows of one file
-        would count as older than the load of another file.
+        would count as older than the load of another file. Bad rows count only in a load without
+        good ones.
         """
         start = "cast(null as string)" if begins else "concat(cast(_load_date as string), '|0')"
         if rows is not None and (begins or undated):  # it reads the files a second time
-            by_file = rows.groupBy("_file_path").agg({"_sequence": "min", "_load_date": "max"})
-            by_file = by_file.selectExpr(
-                "_file_path", "`min(_sequence)` as _least", "`max(_load_date)` as _day"
-            )
+            least = {"_sequence": "min", "_bad_sequence": "min", "_load_date": "max"}
+            by_file = rows.groupBy("_file_path").agg(least).selectExpr(
+                "_file_path", "`min(_sequence)` as _least", "`min(_bad_sequence)` as _least_bad",
+                "`max(_load_date)` as _day",
+            )  # fmt: skip
             listed = (
                 listed.join(by_file, "_file_path", "left")
                 .selectExpr("*", "coalesce(_load_date, _day) as _settled_date")
                 .drop("_load_date")
                 .withColumnRenamed("_settled_date", "_load_date")
             )
-            start = "min(_least) over (partition by _load, _load_date)" if begins else start
+            if begins:
+                load = "over (partition by _load, _load_date)"
+                start = f"coalesce(min(_least) {load}, min(_least_bad) {load})"
         return listed.selectExpr("*", f"if(_load = 'full', {start}, null) as _sequence")
 
     # -- replay of quarantined rows --------------------------------------------------------------

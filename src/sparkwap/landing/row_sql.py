@@ -15,7 +15,7 @@ from sparkwap.core import sqltext
 from sparkwap.core.spark_types import decimal_digits, normal, wider
 from sparkwap.landing.entry import Entry, FileLayout
 
-_MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _LONG_DIGITS = 19
 TOMBSTONE = "null"
 """The text of a message without a value."""
@@ -112,10 +112,19 @@ def sequence(entry: Entry) -> str:
     return f"if({given}, concat_ws('|', {', '.join(sortable)}), '')"
 
 
+def known_sequence(entry: Entry) -> str:
+    """Return SQL for the source's order of a row that may be bad; NULL if it is not known."""
+    wrong = [
+        f"(_order[{i}] is not null and {sortable_text(f'_order[{i}]', kind)} is null)"
+        for i, (_, kind) in enumerate(entry.sequence)
+    ]
+    return f"if({' or '.join(['_broken is not null', *wrong])}, null, {sequence(entry)})"
+
+
 def sortable_text(value: str, kind: str) -> str:
     """Return SQL for a text of type ``kind`` as sortable text; NULL if the text is invalid."""
     if kind == "timestamp":
-        return f"date_format({exact(value, kind)}, {text(_MICROSECONDS)})"
+        return f"date_format({exact(value, kind)}, {text(MICROSECONDS)})"
     if kind == "date":
         return f"date_format({exact(value, kind)}, 'yyyy-MM-dd')"
     if kind == "string":

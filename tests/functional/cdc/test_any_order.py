@@ -6,39 +6,22 @@ A few examples, always the same; ``SPARKWAP_EXAMPLES=200`` draws more, and new o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pytest
 from helpers.reference_model import Row, deliver, event_set, rows_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_schema
 from tests.functional.cdc.logs import assert_true, by_key, log_table
 
-from sparkwap import cdc, server
+from sparkwap import cdc
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
 
 EXAMPLES = int(os.environ.get("SPARKWAP_EXAMPLES", "4"))
-
-
-@pytest.fixture(scope="module")
-def session(lake_dir: Path) -> Iterator[SparkSession]:
-    """A Connect session, the active one of this thread: see `localCheckpoint`."""
-    from pyspark.sql.connect.session import SparkSession
-
-    endpoint = server.ensure(server.ServerConfig(lake=lake_dir, memory="1g"), print)
-    spark: Any = SparkSession.builder.remote(endpoint.connect_url).create()
-    before = getattr(SparkSession._active_session, "session", None)
-    SparkSession._active_session.session = spark
-    yield spark
-    SparkSession._active_session.session = before
-    spark.stop()
 
 
 @st.composite

@@ -121,8 +121,10 @@ def test_files_without_a_key_need_the_option(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("p.csv", "a,b\n"), ("p.json", "{"), ("p.csv.gz", ""), ("p.parquet", "x")]
-)
+    ("name", "content"),
+    [("p.csv", "a,b\n"), ("p.json", "{"), ("p.csv.gz", ""), ("p.parquet", "x"),
+     ("p.csv", "id,v,v\n1,2,3\n")],
+)  # fmt: skip
 def test_an_invalid_sample_gives_no_guess(tmp_path: Path, name: str, content: str) -> None:
     path = sample(tmp_path, name, content)
     with pytest.raises(LandingError, match="cannot be used as a sample"):
@@ -148,6 +150,40 @@ def test_a_full_load_is_read_with_the_changes_beside_it(tmp_path: Path) -> None:
     assert found["files"] == [
         {"match": "LOAD*.csv", "load": "full"}, {"match": "*.csv.gz", "load": "changes"},
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("columns", "changes", "sequence", "told"),
+    [
+        ("created_at,updated_at", ("1 01,01", "1 01,02"), ["updated_at"], "order by updated_at"),
+        ("birth,moved", ("1 01,01", "1 01,02"), ["moved"], "order by moved"),
+        ("birth,changed_at,seq", ("1 01,05,1", "1 01,05,2"), ["changed_at", "seq"],
+         "order by changed_at, seq"),
+        ("birth,seq", ("1 01,1", "1 01,2"), ["seq"], "order by seq"),
+        ("birth,seq", ("1 01,1", "2 02,2"), ["birth", "seq"], "order by birth, seq"),
+        ("birth,changed_at", ("1 01,02", "2 01,03"), ["changed_at"], "order by changed_at"),
+        ("birth", ("1 01", "2 02"), ["birth"],
+         "order by birth; no key of the sample has two changes that show it"),
+        ("changed_at", ("1 01", "1 01,"), ["changed_at"],
+         "order by changed_at; it is the same in all changes of a key, so correct 'sequence'"),
+        ("changed_at,at", ("1 ,01", "1 ,02"), ["at"], "order by at"),
+        ("birth", ("1 01", "1 01,"), [], None),
+        ("note", ("1 x", "1 y"), [], None),
+    ],
+)  # fmt: skip
+def test_a_time_that_tells_changes_of_a_key_apart_orders_them(
+    tmp_path: Path, columns: str, changes: tuple[str, ...], sequence: list[str], told: str | None
+) -> None:
+    rows = []
+    for op, (key, values) in zip("IU", (change.split(" ") for change in changes), strict=True):
+        times = [f"2024-01-{v} 10:00:00" if len(v) == 2 else v for v in values.split(",")]
+        rows.append(",".join([op, key, op, *times[: columns.count(",") + 1]]))
+    path = sample(tmp_path, "c.csv", "\n".join([f"Op,id,name,{columns}", *rows, ""]))
+    found = guess(read_samples([path]), "things")
+    assert [*found.entry.get("sequence", {})] == sequence
+    line = told and told.replace("order by", "order of changes by")
+    line = line or "no column orders the changes; their load date, file name and row do"
+    assert line in found.assumed
 
 
 def test_uploads_that_are_not_complete_match_no_layout(tmp_path: Path) -> None:

@@ -368,6 +368,16 @@ def test_rows_that_span_lines_are_counted_once(tmp_path: Path) -> None:
     assert look(tmp_path, multiline=True, delimiter=";") == Contents(("policy_id", "state"), 2)
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\n3,NJ\n", '""\n', "\r\n\r\n"])
+def test_a_file_that_ends_inside_quotes_is_unreadable(tmp_path: Path, end: str) -> None:
+    text = 'policy_id,state\n1,"N\nY"\n2,"NJ'
+    path = deliver(tmp_path, "2024-01-01", "a_full.csv", text + end)
+    with pytest.raises(LandingError, match="it ends inside quotes, which row 2 opens"):
+        look(tmp_path, multiline=True)
+    path.write_text(text + end + '"')
+    assert look(tmp_path, multiline=True).rows == 2
+
+
 @pytest.mark.parametrize(("text", "rows"), [("[{}, {}]", 2), ('{\n"a": 1}', 1), ("", 0)])
 def test_a_json_document_is_a_row_or_a_list_of_them(tmp_path: Path, text: str, rows: int) -> None:
     deliver(tmp_path, "2024-01-01", "a_full.csv", text)
@@ -409,6 +419,37 @@ def test_a_full_load_without_rows_has_no_place_among_sequences(
     reader = Reader(nothing, entry, NOTHING, nothing)
     found: Any = reader._with_dates(listed, None, bool(entry.sequence), False)
     assert found == ("*", f"if(_load = 'full', {start}, null) as _sequence")
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "sequence", "told"),
+    [
+        ("load_date=2024-06-01/LOAD.csv", "id", {"seq": "bigint"}, True),
+        ("load_date=2024-01-01/LOAD.csv", "id", {"seq": "bigint"}, False),
+        ("load_date=2024-06-01/LOAD.csv", "id,seq", {"seq": "bigint"}, False),
+        ("load_date=2024-06-01/LOAD.csv", "id", {}, False),
+        ("load_date=2024-06-01/a.csv", "id,seq", {"seq": "bigint"}, False),
+    ],
+)
+def test_a_later_full_load_without_order_is_told(
+    tmp_path: Path, name: str, columns: str, sequence: dict[str, str], told: bool
+) -> None:
+    files = [{"match": "LOAD*", "load": "full"}, {"match": "*", "load": "inserts"}]
+    entry = landing.parse_entry(
+        {"entity": "t", "kind": "changes", "key": ["id"], "columns": {"id": "bigint"},
+         "sequence": sequence, "files": files}
+    )  # fmt: skip
+    for path, text in {name: f"{columns}\n1,1\n", "load_date=2024-01-01/b.csv": "id\n1\n"}.items():
+        (tmp_path / "t" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "t" / path).write_text(text)
+    looks = {
+        f: landing.look_into(f.path, f.layout, entry) for f in landing.list_files(tmp_path, entry)
+    }
+    notices: list[str] = []
+    here: Any = SimpleNamespace(tell=notices.append)
+    nothing: Any = None
+    Reader(nothing, entry, NOTHING, here)._tell_of_reloads(looks)
+    assert [f"t/{name}: a full load without" in notice for notice in notices] == [True] * told
 
 
 @pytest.mark.parametrize(

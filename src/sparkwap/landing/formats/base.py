@@ -39,6 +39,7 @@ class Group:
         paths: the paths of the files; in a replay, their names.
         sources: column of the log to the published columns that it is filled from.
         refused: columns of messages whose rows are bad, because a table cannot have them.
+        crlf: see `Contents`.
     """
 
     entry: Entry
@@ -48,6 +49,7 @@ class Group:
     paths: tuple[str, ...]
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
+    crlf: bool = False
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sparkwap.landing.contents import Contents, Text, count_lines, unreadable
 from sparkwap.landing.entry import Entry, FileLayout
+from sparkwap.landing.errors import any_of
 from sparkwap.landing.formats.base import SAMPLE_ROWS, FileSample, Group, TextFormat
 from sparkwap.landing.formats.frame import NULL, flat, numbered
 from sparkwap.landing.formats.spark_texts import NUMBER, PLACE, escape_glob, lines
@@ -34,22 +35,29 @@ class CsvFormat(TextFormat):
         csv.field_size_limit(max(csv.field_size_limit(), entry.max_row_bytes))
         lines = text.lines()
         columns: tuple[str, ...] = ()
-        first = next(lines, b"").decode() if layout.header else ""
+        first = next(lines, b"") if layout.header else b""
         if layout.header:
-            columns = tuple(next(csv.reader([first], delimiter=entry.delimiter), []))
+            columns = tuple(next(csv.reader([first.decode()], delimiter=entry.delimiter), []))
         blank = first and not columns
         if not columns:
             columns = (*((layout.operation,) if layout.operation else ()), *entry.columns)
-        count = _records(text, lines, entry) if entry.multiline else count_lines(lines)
+        count, crlf = (
+            _records(text, lines, entry, first[-2:])
+            if entry.multiline
+            else (count_lines(lines), False)
+        )
         if blank and count:
             raise unreadable(text.path, "its first line is blank, and has to be the header")
-        return Contents(columns, count)
+        return Contents(columns, count, crlf=crlf)
 
     def sample_text(self, text: str) -> FileSample:
         stream = io.StringIO(text, newline="")
         first = stream.readline()
         delimiter = max(_DELIMITERS, key=first.count)
         header = next(csv.reader([first], delimiter=delimiter), [])
+        twice = {name for name in header if header.count(name) > 1}
+        if twice:
+            raise ValueError(f"its header has more than one column {any_of(twice)}")
         rows = list(islice(csv.reader(stream, delimiter=delimiter), SAMPLE_ROWS))
         multiline = any("\n" in value for row in rows for value in row)
         whole = [row for row in rows if len(row) == len(header)]
@@ -71,28 +79,42 @@ class CsvFormat(TextFormat):
             f"'escape', '\"', 'multiLine', '{str(group.entry.multiline).lower()}', "
             f"'sep', {text(group.entry.delimiter)})"
         )
-        parsed = texts.selectExpr(
-            "*", f"from_csv(_text, {text(_schema(group.columns))}, {options}) as _v"
-        )
-        broken = f"if(_v is null or _v._corrupt is not null, {_BROKEN}, {NULL})"
+        # Spark closes open quotes at the end of a text. With a delimiter there, a row has one more
+        # empty field, unless open quotes make it a part of the last value.
+        schema = text(_schema((*group.columns, "")))
+        line = f"concat(_text, {text(group.entry.delimiter)})"
+        parsed = texts.selectExpr("*", f"from_csv({line}, {schema}, {options}) as _v")
+        whole = f"_v._corrupt is null and _v.f{len(group.columns)} is null"
+        broken = f"if(_v is null or not ({whole}), {_BROKEN}, {NULL})"
         return flat(parsed, group, numbered(group.columns), broken)
 
 
-def _records(text: Text, lines: Iterable[bytes], entry: Entry) -> int:
-    """Return the number of records that are not blank; a record may have many lines."""
+def _records(
+    text: Text, lines: Iterable[bytes], entry: Entry, first_end: bytes
+) -> tuple[int, bool]:
+    """Return the number of records that are not blank, and ``crlf`` of `Contents`.
+
+    A record may have many lines. The first line end is that of the header, if there is one.
+    """
     size = count = 0
+    end, crlf = b"", False
 
     def decoded_lines() -> Iterator[str]:
-        nonlocal size
+        nonlocal size, end, first_end
         for line in lines:
             size += len(line)
             text.require_row(size)
+            end = line[-2:]
+            first_end = first_end or end
             yield line.decode()
+        if size:  # Spark takes the rest of the file for one value
+            raise unreadable(text.path, f"it ends inside quotes, which row {count + 1:,} opens")
 
     for record in csv.reader(decoded_lines(), delimiter=entry.delimiter):
         count += bool(record)
         size = 0
-    return count
+        crlf = crlf or end == b"\r\n"
+    return count, crlf and first_end.endswith(b"\n") and first_end != b"\r\n"
 
 
 def _multiline_rows(session: SparkSession, group: Group) -> DataFrame:
@@ -100,17 +122,28 @@ def _multiline_rows(session: SparkSession, group: Group) -> DataFrame:
 
     The raw text of a valid row is built again from its fields.
     """
-    raw = ", ".join(f"f{i}" for i in range(len(group.columns)))
+    names = [f"f{i}" for i in range(len(group.columns))]
+    last = rf"regexp_replace({names[-1]}, '\\r\\z', '')" if group.crlf else names[-1]
+    options = (
+        f"map('escape', '\"', 'sep', {text(group.entry.delimiter)}, "
+        "'ignoreLeadingWhiteSpace', 'false', 'ignoreTrailingWhiteSpace', 'false')"
+    )
     parsed = (
         session.read.schema(_schema(group.columns))
         .options(header=group.layout.header, multiLine=True, encoding="UTF-8", escape='"')
         .options(mode="PERMISSIVE", columnNameOfCorruptRecord="_corrupt", sep=group.entry.delimiter)
         .csv([escape_glob(p) for p in group.paths])
-        .selectExpr("*", "monotonically_increasing_id() as _number", *PLACE)
+        .selectExpr(
+            *names[:-1],
+            f"{last} as {names[-1]}",
+            "_corrupt",
+            "monotonically_increasing_id() as _number",
+            *PLACE,
+        )
         .selectExpr(
             "_path",
             f"cast({NUMBER} as bigint) as _line",
-            f"coalesce(_corrupt, to_csv(struct({raw}), map('escape', '\"'))) as _text",
+            f"coalesce(_corrupt, to_csv(struct({', '.join(names)}), {options})) as _text",
             "struct(*) as _v",
         )
     )

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.landing.contents import Contents, beyond, require_ratio, unreadable
 from sparkwap.landing.entry import Entry, FileLayout
+from sparkwap.landing.errors import LandingError, any_of
 from sparkwap.landing.formats.base import SAMPLE_ROWS, FileSample, Format, Group, TextFormat
 from sparkwap.landing.formats.frame import NULL, flat, numbered
 from sparkwap.landing.formats.json_format import JsonFormat
 from sparkwap.landing.formats.spark_texts import PLACE, escape_glob
-from sparkwap.landing.row_sql import quote, text
+from sparkwap.landing.row_sql import MICROSECONDS, quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# Types that Spark does not have, in the words of pyarrow.
+_LACKING = re.compile(r"nanoseconds|^Time\(|^Float16|^UUID")
+# By default, times in JSON have milliseconds.
+_TIMES = (
+    f"map('timestampFormat', {text(MICROSECONDS + 'XXX')}, "
+    f"'timestampNTZFormat', {text(MICROSECONDS)})"
+)
 
 
 class ParquetFormat(Format):
@@ -64,23 +74,43 @@ class ParquetFormat(Format):
         return FileSample(self, rows, {n: k for n, k in typed.items() if k != "string"})
 
     def rows(self, session: SparkSession, group: Group) -> DataFrame:
-        frame = session.read.parquet(*[escape_glob(p) for p in group.paths])
-        kinds = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
+        from pyspark.errors import AnalysisException
+
+        try:
+            frame = session.read.parquet(*[escape_glob(p) for p in group.paths])
+            kinds = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
+        except AnalysisException as error:
+            raise _refused(Path(group.paths[0]), error) from error
         nested = ("struct<", "array<", "map<")
         texts = [
-            f"to_json({quote(c)}) as f{i}"
+            f"to_json({quote(c)}, {_TIMES}) as f{i}"
             if kinds[c].startswith(nested)
             else f"cast({quote(c)} as string) as f{i}"
             for i, c in enumerate(group.columns)
         ]
         whole = ", ".join(f"{text(c)}, f{i}" for i, c in enumerate(group.columns))
+        # In a replay, a column that is not in the text would count as unchanged.
+        nulls = f"map('ignoreNullFields', '{str(not group.entry.partial).lower()}')"
         parsed = frame.selectExpr(*texts, "_metadata.row_index as _index", *PLACE).selectExpr(
             "_path",
             "cast(_index + 1 as bigint) as _line",
-            f"to_json(named_struct({whole})) as _text",
+            f"to_json(named_struct({whole}), {nulls}) as _text",
             "struct(*) as _v",
         )
         return flat(parsed, group, numbered(group.columns), NULL)
+
+
+def _refused(path: Path, error: Exception) -> LandingError:
+    """Return the error for a file that Spark refuses, with the columns of types that it lacks."""
+    import pyarrow.parquet as pq
+
+    schema = pq.read_metadata(path).schema
+    columns = [schema.column(i) for i in range(len(schema))]
+    names = [c.path for c in columns if _LACKING.search(str(c.logical_type))]
+    why = str(error).splitlines()[0]
+    if names:
+        why += f" Write {any_of(names)} as texts, or times with microseconds (coerce_timestamps)"
+    return unreadable(path, why)
 
 
 def _kind(kind: Any) -> str:
