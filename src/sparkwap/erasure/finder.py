@@ -25,7 +25,9 @@ from sparkwap.erasure.subject_tables import (
     NodeColumns,
     SubjectTable,
     derived,
+    is_number,
     key_texts,
+    key_values,
     message_columns,
     places,
     with_columns,
@@ -111,17 +113,16 @@ class SubjectFinder:
         """
         request, journal = self._request, self._journal
         marked = places(self._nodes, request.subject)
-        if request.source is not None:
-            marked = _with_source(marked, request.source)
         tables = {name: s for name, s in self._states.items() if s.kind == "table"}
         columns = {name: [c.name for c in s.columns] for name, s in tables.items()}
-        every = [*marked, *derived(self._nodes, marked, columns)]
+        listed = marked if request.source is None else _with_source(marked, request.source)
+        every = [*listed, *derived(self._nodes, listed, columns)]
         found = Found(
             tuple(with_columns(p, columns[p.identifier]) for p in every if p.identifier in columns)
         )
         _check_values(request, found.places)
         found.heads = {place.identifier: tables[place.identifier].main for place in found.places}
-        journal.learn(self._keys(columns), {}, ())
+        journal.learn(key_values(self._keys(columns), self._key_types(found, marked)), {}, ())
         journal.learn(self._spellings(found.places), {}, ())
         self._read(found)
         for place in found.places:
@@ -152,7 +153,7 @@ class SubjectFinder:
         kinds = {name: self._types(name) for name in (place.identifier for place in reached)}
         typed = [kinds[place.identifier][key] for place in reached for key in place.keys]
         keys = [key for key in self._journal.keys if key.removeprefix("-").isdecimal()]
-        if not keys or not any(_is_whole_number(kind) for kind in typed):
+        if not keys or not any(map(is_number, typed)):
             return set()
         found: set[str] = set()
         for place in reached:
@@ -167,6 +168,11 @@ class SubjectFinder:
                 )
                 found.update(row[0].strip() for row in rows)
         return found
+
+    def _key_types(self, found: Found, marked: Iterable[SubjectTable]) -> set[str]:
+        names = {place.identifier for place in marked}
+        places = (place for place in found.places if place.identifier in names)
+        return {self._types(place.identifier)[key] for place in places for key in place.keys}
 
     def _types(self, identifier: Identifier) -> dict[str, str]:
         return {column.name: column.type for column in self._states[identifier].columns}
@@ -211,15 +217,14 @@ class SubjectFinder:
 
     def _rewrite(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite:
         request, conditions = self._request, Conditions(self._journal.salt)
-        columns = [column.name for column in state.columns]
         types = self._types(place.identifier)
-        rewrite = Rewrite(place.identifier, columns)
+        rewrite = Rewrite(place.identifier, list(types))
         by_key = Search(frozenset(self._journal.keys))
-        keyed = conditions.rows(replace(place, any_cell=False), by_key, {}, columns)
+        keyed = conditions.rows(replace(place, any_cell=False), by_key, {}, types)
         # An erasure also searches texts and cells for keys; a rectification only for old values.
         loose = replace(found.search, keys=by_key.keys) if request.erases else found.search
         naming = self._naming(place, rewrite.main, loose, types)
-        delete = conditions.rows(replace(place, keys=()), loose, naming, columns)
+        delete = conditions.rows(replace(place, keys=()), loose, naming, types)
         updates: list[Update] = []
         if request.erases and place.action == "delete":
             delete = _either(keyed, delete)
@@ -258,7 +263,7 @@ class SubjectFinder:
             return "false"
         naming = self._naming(own, main, search, types)
         conditions = Conditions(self._journal.salt)
-        return conditions.rows(own, Search(search.keys), naming, list(types))
+        return conditions.rows(own, Search(search.keys), naming, types)
 
     def _naming(
         self, place: SubjectTable, main: str, search: Search, types: Mapping[str, str]
@@ -385,12 +390,6 @@ def _search(
         if name in request.new_values
     }
     return Search.of((), former, [t for t in texts if any(t in f for f in former.values())])
-
-
-def _is_whole_number(kind: str) -> bool:
-    return kind in ("tinyint", "smallint", "int", "bigint") or (
-        kind.startswith("decimal") and kind.replace(" ", "").endswith(",0)")
-    )
 
 
 def _either(first: str, second: str) -> str:

@@ -34,6 +34,14 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
         else:
             text = "no row"
         lines.append(f"  {place.name}   {text}")
+    compared = [
+        f"{place.name}.{column.name} ({column.type})"
+        for place in found.places
+        for column in states[place.identifier].columns
+        if column.name in place.keys
+    ]
+    if compared:
+        lines.append(f"The keys are compared with {', '.join(compared)}.")
     holding = found.proof.holding
     lines.append(
         f"{len(holding)} of {len(found.proof.files)} files of the lake hold the subject "

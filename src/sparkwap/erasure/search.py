@@ -61,8 +61,10 @@ def text_of(value: Any) -> str | None:
         return canonical(value.decode("utf-8", "replace"))
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat(" ")
-    if isinstance(value, Decimal):
-        return format(value, "f")
+    if isinstance(value, float | Decimal):
+        # 42.00 and 42.0 are the same number as 42.
+        text = format(Decimal(str(value)), "f")
+        return text.rstrip("0").rstrip(".") if "." in text else text
     return canonical(str(value))
 
 
@@ -230,10 +232,10 @@ def bound_text(kind: str, data: bytes) -> str | None:
         days = int.from_bytes(data, "little", signed=True)
         return _day(days)
     if kind in ("float", "double"):
-        return str(struct.unpack("<f" if len(data) == 4 else "<d", data)[0])
+        return text_of(struct.unpack("<f" if len(data) == 4 else "<d", data)[0])
     if kind.startswith("decimal"):
         scale = int(kind.rstrip(")").rpartition(",")[2])
-        return format(Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale), "f")
+        return text_of(Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale))
     if kind.startswith("timestamp") and len(data) == 8:
         return _moment(int.from_bytes(data, "little", signed=True))
     return data.decode("utf-8", "replace")

@@ -17,8 +17,11 @@ become null.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, Literal
+from uuid import UUID
 
 from sparkwap.catalog.model import Identifier
 from sparkwap.core.errors import ConfigError
@@ -213,6 +216,53 @@ def _subjects(node: NodeColumns) -> set[str]:
     marks = [meta.get(SUBJECT) for meta in node.columns.values()]
     listed = (mark if type(mark) is list else [mark] for mark in marks if mark)
     return {str(subject) for mark in listed for subject in mark}
+
+
+def is_whole(kind: str) -> bool:
+    """Return whether a column type of Spark has only whole numbers."""
+    return kind in ("tinyint", "smallint", "int", "bigint") or (
+        kind.startswith("decimal") and kind.endswith(",0)")
+    )
+
+
+def is_number(kind: str) -> bool:
+    """Return whether a column type of Spark has numbers."""
+    return is_whole(kind) or kind.startswith(("decimal", "float", "double"))
+
+
+def key_values(keys: Iterable[str], kinds: Collection[str]) -> set[str]:
+    """Return the keys, and the texts of the values that they are in the key columns.
+
+    Args:
+        keys: The keys, as they are given.
+        kinds: The types of the key columns; empty if no table has one.
+
+    Raises:
+        ConfigError: Some keys cannot be a value of any key column.
+    """
+    read = {key: {_value(key, kind) for kind in kinds} for key in keys}
+    wrong = sum(values == {None} for values in read.values())
+    if wrong:
+        raise ConfigError(
+            f"{wrong} of {len(read)} keys cannot be a value of any marked key column (their types: "
+            f"{', '.join(sorted(kinds))}); nothing was changed. Give the keys as these columns "
+            "have them."
+        )
+    return {*read, *(value for values in read.values() for value in values if value is not None)}
+
+
+def _value(key: str, kind: str) -> str | None:
+    if is_number(kind):
+        try:
+            number = Decimal(key)
+        except ArithmeticError:
+            return None
+        whole = number.is_finite() and abs(number) < 10**38 and number % 1 == 0
+        return str(int(number)) if whole else None
+    with suppress(ValueError):
+        # Spark reads a UUID as text of this form.
+        return str(UUID(key)) if len(key) == len(str(UUID(int=0))) else key
+    return key
 
 
 def key_texts(keys: Iterable[Any]) -> tuple[str, ...]:

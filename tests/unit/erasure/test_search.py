@@ -82,5 +82,7 @@ def test_bounds_are_decoded_by_their_types(kind: str, data: bytes, text: str) ->
 def test_the_text_of_a_value() -> None:
     assert text_of(date(1990, 5, 17)) == "1990-05-17"
     assert text_of(datetime(2020, 1, 2, 3)) == "2020-01-02 03:00:00"
-    assert text_of(Decimal("1.50")) == "1.50"
+    assert text_of(Decimal("1.50")) == "1.5"
+    assert text_of(Decimal("42.00")) == text_of(42.0) == text_of(42) == "42"
+    assert text_of(1e16) == text_of(10**16)
     assert text_of(["nested"]) is None

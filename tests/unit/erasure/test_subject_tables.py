@@ -113,7 +113,7 @@ def test_keys_are_compared_as_text() -> None:
 def test_no_statement_contains_a_key() -> None:
     conditions = Conditions("ab")
     place = SubjectTable(("s", "t"), ("id",))
-    sql = conditions.rows(place, Search(frozenset({"anna-berg"})), {}, ["id"])
+    sql = conditions.rows(place, Search(frozenset({"anna-berg"})), {}, {"id": "string"})
     assert "anna" not in sql
     assert conditions.digest("anna-berg") in sql
     assert "sha2(concat('ab:', trim(regexp_replace(cast(`id` as string), '" in sql
@@ -122,12 +122,12 @@ def test_no_statement_contains_a_key() -> None:
 def test_a_key_in_text_may_have_another_spelling() -> None:
     sql = Conditions("ab").spelled("id", ["42"])
     assert "42" not in sql.replace(Conditions("ab").digest("42"), "")
-    assert "regexp_replace(trim(`id`), '^[+]?(-?)0*([0-9]+)$', '$1$2')" in sql
+    assert "regexp_replace(trim(`id`), '^[+]?(-?)0*([0-9]+)([.]0*)?$', '$1$2')" in sql
 
 
 def test_an_empty_search_finds_no_row() -> None:
     assert (
-        Conditions("ab").rows(SubjectTable(("s", "t")), Search(frozenset({"1"})), {}, ["a"])
+        Conditions("ab").rows(SubjectTable(("s", "t")), Search(frozenset({"1"})), {}, {"a": "int"})
         == "false"
     )
 

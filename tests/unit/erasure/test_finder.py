@@ -1,0 +1,166 @@
+"""Whose rows and values an erasure finds, with the hashed conditions of its statements."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from helpers.people import PEOPLE
+
+from sparkwap.core.errors import ConfigError
+from sparkwap.erasure import Erase, NodeColumns
+from sparkwap.erasure.operation import Erasure
+from sparkwap.publish.lake import Lake
+
+KEY, PERSONAL = {"subject": "customer"}, {"personal": "customer"}
+MARKS = {"customer_id": KEY, "email": PERSONAL}
+ANNA = "anna.berg@mail.example"
+ASKED = {"subject": "customer", "keys": [42], "confirm": True}
+RUN = "1a2b3c4d-0000-4000-8000-000000000000"
+_HASHED = re.compile(r"sha2\(concat\('(\w+):', (.+?)\), 256\) in \(([^)]+)\)")
+_SET = re.compile(r"`(\w+)` = cast\((?:null|cast\(unbase64\('([^']*)'\) as string\)) as \w+\)")
+
+
+def text(value: Any, expression: str) -> str:
+    """Return a value as Spark has it in an expression of `Conditions`."""
+    if "trim(`" in expression:
+        return re.sub(r"^[+]?(-?)0*([0-9]+)([.]0*)?$", r"\1\2", value.strip(" "))
+    if "% 1 = 0" in expression and value % 1 == 0:
+        return str(int(value))
+    return str(value).strip(" ")
+
+
+def holds(row: dict[str, Any], condition: str) -> bool:
+    """Return whether a row meets a condition whose parts are hashes, one of which must match."""
+    for salt, expression, digests in _HASHED.findall(condition):
+        value = row[re.findall("`(.+?)`", expression)[0]]
+        if value is not None and not isinstance(value, list | dict):
+            known = hashlib.sha256(f"{salt}:{text(value, expression)}".encode()).hexdigest()
+            if known in digests:
+                return True
+    return False
+
+
+class Engine:
+    """Replaces Spark: evaluates the hashed conditions of the statements."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+
+    def __call__(self, statement: str) -> Sequence[Sequence[Any]]:
+        schema, name = re.findall(r"`(\w+)`\.`(\w+)`", statement)[0]
+        table = self.lake.catalog.load_table((schema, name))
+        change = re.search(r"`branch_(\w+)`", statement)
+        ref = change or re.search(r"version as of '(\w+)'", statement)
+        assert ref is not None
+        rows = table.scan(snapshot_id=table.metadata.refs[ref[1]].snapshot_id).to_arrow()
+        listed, condition = rows.to_pylist(), statement.partition(" where ")[2]
+        if change:
+            left = []
+            for row in listed:
+                if not holds(row, condition):
+                    left.append(row)
+                elif statement.startswith("update"):
+                    sets = _SET.findall(statement.partition(" where ")[0])
+                    new = {n: base64.b64decode(v).decode() if v else None for n, v in sets}
+                    left.append({**row, **new})
+            table.overwrite(pa.Table.from_pylist(left, rows.schema), branch=change[1])
+            return []
+        if column := re.match(r"select distinct (?:cast\()?`(\w+)`", statement):
+            found = (row for row in listed if not condition or holds(row, condition))
+            return [(str(row[column[1]]),) for row in found]
+        if counts := re.findall(r"count_if\((.*?)\)(?=, count_if| from)", statement):
+            gone = [holds(row, counts[0]) for row in listed]
+            changed = [not g and holds(r, counts[1]) for g, r in zip(gone, listed, strict=True)]
+            return [(len(listed), sum(gone), sum(changed))]
+        return [(0, 0, 0)]
+
+
+class People:
+    """A lake with marked tables beside `PEOPLE`."""
+
+    def __init__(self, lake: Lake, folder: Path) -> None:
+        self.lake = lake
+        self.folder = folder
+        self.marks: dict[str, dict[str, Any]] = {"people": MARKS}
+
+    def table(self, name: str, marks: dict[str, Any] | None, **columns: Any) -> None:
+        rows = pa.table(columns)
+        self.lake.catalog.create_table(("s", name), rows.schema).append(rows)
+        self.marks |= {name: marks} if marks is not None else {}
+
+    def call(self, asked: dict[str, Any], request: type[Erase] = Erase) -> str:
+        nodes = [
+            NodeColumns(f"model.shop.{name}", ("s", name), "model", marks)
+            for name, marks in self.marks.items()
+        ]
+        erasure = Erasure(
+            self.lake, Engine(self.lake), run_id=RUN, nodes=lambda: nodes, project="shop",
+            target_name="t", folder=self.folder / "target",
+        )  # fmt: skip
+        return "\n".join(erasure.call(request.of(asked)))
+
+    def rows(self, name: str) -> list[Any]:
+        return list(self.lake.catalog.load_table(("s", name)).scan().to_arrow().to_pylist())
+
+    def snapshots(self, name: str) -> int:
+        return len(self.lake.catalog.load_table(("s", name)).metadata.snapshots)
+
+
+@pytest.fixture
+def people(lake: Lake, tmp_path: Path) -> People:
+    return People(lake, tmp_path)
+
+
+def test_a_key_is_read_as_a_value_of_each_key_column(people: People) -> None:
+    people.table("raw", MARKS, customer_id=["0042", "42.0", "43"], email=[ANNA, ANNA, "b@b.b"])
+    said = people.call({**ASKED, "keys": ["0042"]})
+    assert "The keys are compared with s.people.customer_id (bigint), s.raw.customer_id" in said
+    assert "Proven" in said and "also belong" not in said
+    assert [row["customer_id"] for row in people.rows("people")] == [41, 43]
+    assert [row["customer_id"] for row in people.rows("raw")] == ["43"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([42, 43.5, None], pa.float64()),
+        pa.array([42, 43.5, None], pa.float32()),
+        pa.array([Decimal("42.00"), Decimal("43.50"), None], pa.decimal128(10, 2)),
+    ],
+)
+def test_a_key_column_may_have_numbers_with_fractions(people: People, column: pa.Array) -> None:
+    people.table("orders", MARKS, customer_id=column, email=[ANNA, "b@b.b", "c@c.c"])
+    assert "Proven" in people.call(ASKED)
+    assert [row["email"] for row in people.rows("orders")] == ["b@b.b", "c@c.c"]
+    assert len(people.rows("people")) == 2
+
+
+def test_keys_may_be_listed_as_numbers_with_fractions(people: People) -> None:
+    people.table("listed", None, id=[42.0])
+    assert "Proven" in people.call(
+        {"subject": "customer", "keys_from": "s.listed.id", "confirm": True}
+    )
+    assert (len(people.rows("people")), people.rows("listed")) == (2, [])
+
+
+@pytest.mark.parametrize("key", ["anna", "4.2", "nan", "1e99"])
+def test_a_key_that_is_no_value_of_a_key_column_is_refused(people: People, key: str) -> None:
+    with pytest.raises(ConfigError, match=r"1 of 2 keys cannot be .* \(their types: bigint\)"):
+        people.call({**ASKED, "keys": [42, key]})
+    assert people.rows("people") == PEOPLE.to_pylist()
+
+
+def test_a_uuid_is_a_key_in_any_case(people: People) -> None:
+    key = "0000abcd-0000-4000-8000-000000000000"
+    people.table("calls", MARKS, customer_id=[key, "x"], email=["call@her.example", "b@b.b"])
+    del people.marks["people"]
+    assert "Proven" in people.call({**ASKED, "keys": [key.upper()]})
+    assert [row["customer_id"] for row in people.rows("calls")] == ["x"]
