@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparkwap.catalog import Identifier, OpenBranch, TableState
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
+from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
 from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.sqltext import quote
 from sparkwap.erasure.conditions import Conditions
+from sparkwap.erasure.file_formats import Data
 from sparkwap.erasure.lake_files import LakeFiles
 from sparkwap.erasure.progress import ErasureProgress
-from sparkwap.erasure.proof import Proof
+from sparkwap.erasure.proof import Proof, Scanner
 from sparkwap.erasure.request import Erase
 from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, literal, rows_gone
 from sparkwap.erasure.search import Search
@@ -51,8 +54,9 @@ class Found:
         others: The tables of other catalogs in the same database that refer to files of the
             subject.
         search: The keys and values for which the proof searches.
-        shared: Number of personal values that also belong to others, so the proof cannot search
-            for them.
+        shared: Column -> the number of personal values that also belong to others, so the proof
+            cannot search for them.
+        staying: Marked table -> the columns in which rows that stay would hold the subject.
         blockers: What to do before the operation, in words.
         heads: The snapshot of ``main`` of each place.
     """
@@ -64,7 +68,8 @@ class Found:
     reach: Mapping[str, set[Identifier]] = field(default_factory=dict)
     others: set[Identifier] = field(default_factory=set)
     search: Search = field(default_factory=lambda: Search(frozenset()))
-    shared: int = 0
+    shared: Mapping[str, int] = field(default_factory=dict)
+    staying: Mapping[Identifier, set[str]] = field(default_factory=dict)
     blockers: list[str] = field(default_factory=list)
     heads: Mapping[Identifier, int | None] = field(default_factory=dict)
 
@@ -191,11 +196,46 @@ class SubjectFinder:
         journal.learn((), values, texts)
         own = {name: frozenset(found_texts) for name, found_texts in journal.values.items()}
         shared = self._files.each(paths, lambda path, data: scanner.shared(path, data, own))
-        found.shared = sum(map(len, shared.values()))
+        found.shared = {name: len(texts) for name, texts in sorted(shared.items())}
         found.search = _search(self._request, journal, shared)
         scanner = replace(scanner, search=found.search)
         found.proof = self._files.scan(scanner, paths)
+        found.staying = self._staying(found, scanner)
         found.others = found.proof.tables(file_references.reachable(self._lake, rows.others()))
+
+    def _staying(self, found: Found, scanner: Scanner) -> dict[Identifier, set[str]]:
+        """Search the rows of `main` that the rewrites leave, as the proof will do it."""
+        holding = {plain_location(file.path): file.path for file in found.proof.holding}
+        staying: dict[Identifier, set[str]] = {}
+        for place in found.places:
+            types = self._types(place.identifier)
+            clears = self._request.erases and place.action == "clear"
+            if place.any_cell or (clears and message_columns(types)):
+                continue  # Spark tells which rows go.
+            changed = None
+            if clears or not self._request.erases:
+                changed = {name.lower() for name in self._new_values(place, types)}
+            live = self._live_files(self._states[place.identifier]).intersection(holding)
+
+            def read(path: str, data: Data, changed: set[str] | None = changed) -> Any:
+                return {"": scanner.staying(path, data, self._journal.keys, changed)}
+
+            columns = self._files.each([holding[path] for path in live], read).get("")
+            if columns:
+                staying[place.identifier] = columns
+        return staying
+
+    def _live_files(self, state: TableState) -> set[str]:
+        """Return the data files of `main`; none if delete files hide some of their rows."""
+        document = self._lake.store.load(state.metadata_location)
+        snapshot = None if state.main is None else md.snapshot(document, state.main)
+        if snapshot is None:
+            return set()
+        with suppress(Unreadable):
+            files = Snapshot(self._lake.store, document, snapshot).files()
+            if not files.deletes:
+                return {plain_location(file.path) for file in files.data}
+        return set()
 
     def _plan_table(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite | None:
         """Return the rewrite that removes the subject from a table; None if there is no need."""
@@ -298,6 +338,14 @@ class SubjectFinder:
         ]
         for identifier in sorted(reached):
             blockers.extend(self._own_blockers(self._states[identifier]))
+        for identifier, columns in sorted(found.staying.items()):
+            name = ".".join(identifier)
+            blockers.append(
+                f"rows of {name} that stay hold the subject (column {', '.join(sorted(columns))}): "
+                "give the keys as they have them, or mark the column with `subject_text: "
+                f"{self._request.subject}`, so that they go too, or correct them, or ignore the "
+                f"column if it has other data (ignore: [{name}.<column>])"
+            )
         return [*blockers, *self._unmarked(found, reached)]
 
     def _open(self, found: Found, reached: set[Identifier]) -> Iterable[tuple[str, str]]:

@@ -402,7 +402,7 @@ class Erasure:
             forgotten=forgotten,
             outside=journal.outside,
             of_server=[file.path for file in of_server.holding],
-            shared=found.shared,
+            shared=sum(found.shared.values()),
             not_reached=report.not_reached(
                 object_store=local_path(self._lake.warehouse) is None,
                 catalog_server=not self._lake.store.backend.atomic,

@@ -8,7 +8,7 @@ in paths, summaries of snapshots, and the bytes of all other files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from urllib.parse import unquote
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import Identifier
-from sparkwap.erasure.cells import candidates, equal, plain
+from sparkwap.erasure.cells import candidates, equal, filled, matching, plain
 from sparkwap.erasure.file_formats import Data, rows_of, size_of, unpacked
 from sparkwap.erasure.file_search import FileSearch, Owned, Wanted, column_name
 from sparkwap.erasure.search import Search, text_of
@@ -135,7 +135,7 @@ class Scanner:
         if owner is None or owner.place is None or not owner.place.keys:
             return {}
         found: dict[str, set[tuple[str, bool]]] = {}
-        for is_subject, columns in self._personal(owner, path, data):
+        for is_subject, _, columns in self._personal(owner, path, data):
             for name, column in columns:
                 for value in column.filter(is_subject).to_pylist():
                     if text := text_of(value):
@@ -143,24 +143,63 @@ class Scanner:
         return found
 
     def shared(self, path: str, data: Data, values: Wanted) -> dict[str, set[str]]:
-        """Return the values of a data file that also belong to other people, by column."""
+        """Return the values of a data file that also belong to other people, by column.
+
+        A row without a key may be the subject's.
+        """
         owner = self.owner(path)
         if owner is None or owner.place is None or not owner.place.keys:
             return {}
         found: dict[str, set[str]] = {}
-        for is_subject, columns in self._personal(owner, path, data):
+        for _, is_other, columns in self._personal(owner, path, data):
             for name, column in columns:
                 wanted = values.get(name, frozenset())
-                others = column.filter(pc.invert(is_subject)) if is_subject.true_count else column
-                for text in map(text_of, candidates(others, wanted)):
+                for text in map(text_of, candidates(column.filter(is_other), wanted)):
                     if text in wanted:
                         found.setdefault(name, set()).add(text)
         return found
 
+    def staying(
+        self, path: str, data: Data, keys: Collection[str], changed: Collection[str] | None
+    ) -> set[str]:
+        """Return the columns of a marked table's file in which rows hold the subject that stay.
+
+        Args:
+            path: The file.
+            data: Its content.
+            keys: The subject's keys.
+            changed: The columns (lower case) that get other values in the subject's rows; None if
+                these rows are deleted.
+        """
+        owner = self.owner(path)
+        if owner is None or owner.place is None:
+            return set()
+        look = FileSearch(self.search, self.ignored, owner, self._wanted(owner))
+        of_keys = {name.lower() for name in owner.place.keys}
+        texts = {name.lower() for name in owner.place.texts}
+        found: set[str] = set()
+        for batch in rows_of(unpacked(path, data)[0], data):
+            names = [column_name(field, owner) for field in batch.schema]
+            columns = list(zip(names, batch.columns, strict=True))
+            none = pa.repeat(pa.scalar(False), len(batch))
+            naming = [
+                matching(column, (), self.search.raw_tokens, self.search.in_raw)
+                for name, column in columns
+                if name in texts
+            ]
+            own = [equal(column, keys) for name, column in columns if name in of_keys]
+            gone = reduce(pc.or_, naming, none)
+            own_gone = reduce(pc.or_, own, gone)
+            for name, column in columns:
+                leaves = own_gone if changed is None or name in changed else gone
+                if name not in found and look.holds(column.filter(pc.invert(leaves)), name):
+                    found.add(name)
+        return found
+
     def _personal(
         self, owner: Owned, path: str, data: Data
-    ) -> Iterator[tuple[pa.BooleanArray, list[tuple[str, pa.Array]]]]:
-        """Yield for each batch which rows are the subject's, and the personal columns by name."""
+    ) -> Iterator[tuple[pa.BooleanArray, pa.BooleanArray, list[tuple[str, pa.Array]]]]:
+        """Yield for each batch the subject's rows, those of others, and the personal columns."""
         place = owner.place
         if place is None or not place.personal:
             return
@@ -175,10 +214,13 @@ class Scanner:
                 (column_name(field, owner), plain(column))
                 for field, column in zip(batch.schema, batch.columns, strict=True)
             ]
-            own = [equal(column, self.search.keys) for name, column in columns if name in keys]
-            if own:
+            found = [column for name, column in columns if name in keys]
+            if found:
+                own = reduce(pc.or_, [equal(column, self.search.keys) for column in found])
+                others = pc.and_not(reduce(pc.or_, map(filled, found)), own)
                 yield (
-                    reduce(pc.or_, own),
+                    own,
+                    others,
                     [
                         (name, column)
                         for name, column in columns

@@ -49,8 +49,9 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
     )
     if found.shared:
         lines.append(
-            f"{found.shared} of its personal values also belong to others, so the proof does not "
-            "search for them."
+            f"{sum(found.shared.values())} of its personal values also belong to others ("
+            + ", ".join(f"{name} {count}" for name, count in found.shared.items())
+            + "), so the proof does not search for them."
         )
     lines += of_others(found.others)
     for identifier in sorted(found.touched() & set(states)):

@@ -74,8 +74,9 @@ class Engine:
             table.overwrite(pa.Table.from_pylist(left, rows.schema), branch=change[1])
             return []
         if column := re.match(r"select distinct (?:cast\()?`(\w+)`", statement):
-            found = (row for row in listed if not condition or holds(row, condition))
-            return [(str(row[column[1]]),) for row in found]
+            every = not condition or "rlike" in condition
+            found = (row[column[1]] for row in listed if every or holds(row, condition))
+            return [(str(value),) for value in found if value is not None]
         if counts := re.findall(r"count_if\((.*?)\)(?=, count_if| from)", statement):
             gone = [holds(row, counts[0]) for row in listed]
             changed = [not g and holds(r, counts[1]) for g, r in zip(gone, listed, strict=True)]
@@ -164,3 +165,55 @@ def test_a_uuid_is_a_key_in_any_case(people: People) -> None:
     del people.marks["people"]
     assert "Proven" in people.call({**ASKED, "keys": [key.upper()]})
     assert [row["customer_id"] for row in people.rows("calls")] == ["x"]
+
+
+def test_rows_without_a_key_are_not_those_of_others(people: People) -> None:
+    people.table("orders", MARKS, customer_id=["42", None, " "], email=[ANNA, ANNA, "b@b.b"])
+    people.table("notes", None, to=[ANNA])
+    with pytest.raises(ConfigError, match=r"rows of s\.orders that stay .*column email\)") as told:
+        people.call(ASKED)
+    assert "the table s.notes holds the subject" in str(told.value)
+    assert people.rows("people") == PEOPLE.to_pylist()
+    del people.marks["orders"]
+    people.lake.catalog.drop_table(("s", "notes"))
+    people.lake.catalog.drop_table(("s", "orders"))
+    text = {**PERSONAL, "subject_text": "customer"}
+    people.table("texts", {**MARKS, "email": text}, customer_id=["41", None], email=["x@x.x", ANNA])
+    plan = people.call({**ASKED, "confirm": False})
+    assert "rows of" not in plan
+
+
+def test_the_plan_counts_the_values_of_others_by_column(people: People) -> None:
+    people.marks["people"] = {**MARKS, "city": PERSONAL}
+    assert "1 of its personal values also belong to others (city 1)" in people.call(ASKED)
+
+
+@pytest.mark.parametrize(
+    ("marks", "keys", "column"),
+    [
+        ({"email": KEY}, ["Anna.Berg@mail.example"], "email"),
+        (MARKS, [42], "ref"),
+        ({**MARKS, "customer_id": {**KEY, "on_erase": "clear"}}, [42], "ref"),
+    ],
+)
+def test_what_would_stay_is_told_before(
+    people: People, marks: Any, keys: list[Any], column: str
+) -> None:
+    del people.marks["people"]
+    people.lake.catalog.drop_table(("s", "people"))
+    people.table(
+        "crm", marks, customer_id=[42, 43], email=[ANNA, "b@b.b"],
+        ref=[ANNA if "on_erase" in str(marks) else "", ANNA if column == "ref" else ""],
+    )  # fmt: skip
+    people.lake.catalog.load_table(("s", "crm")).append(pa.table({"customer_id": [44]}))
+    with pytest.raises(ConfigError, match=rf"rows of s\.crm that stay .*column {column}\)"):
+        people.call({**ASKED, "keys": keys})
+    assert people.snapshots("crm") == 2
+
+
+def test_a_row_that_is_deleted_because_of_a_text_does_not_stay(people: People) -> None:
+    people.table(
+        "calls", {**MARKS, "said": {"subject_text": "customer"}},
+        customer_id=[42, 43], email=[ANNA, "b@b.b"], said=["hi", f"I am {ANNA}"], ref=["", ANNA],
+    )  # fmt: skip
+    assert "rows of" not in people.call({**ASKED, "confirm": False})
