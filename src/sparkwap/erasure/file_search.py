@@ -231,6 +231,16 @@ def column_name(field_: pa.Field, owner: Owned | None) -> str:
     return str(field_.name).lower()
 
 
+def leaves(column: pa.Array, name: str) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the plain columns in a column, with their names, such as ``contact.email``."""
+    column = plain(column)
+    if not pa.types.is_nested(column.type):
+        yield name, column
+        return
+    for inner_name, inner in _parts(column, name):
+        yield from leaves(inner, inner_name)
+
+
 def _parts(column: pa.Array, name: str) -> Iterator[tuple[str, pa.Array]]:
     kind = column.type
     if pa.types.is_struct(kind):

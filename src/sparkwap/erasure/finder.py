@@ -11,6 +11,7 @@ from sparkwap.catalog import Identifier, OpenBranch, TableState
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
+from sparkwap.catalog.sparksql import current_schema
 from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import LEDGER_SCHEMA
@@ -27,6 +28,7 @@ from sparkwap.erasure.subject_tables import (
     FILE_ROWS,
     NodeColumns,
     SubjectTable,
+    check_columns,
     derived,
     is_number,
     key_texts,
@@ -120,12 +122,14 @@ class SubjectFinder:
         marked = places(self._nodes, request.subject)
         tables = {name: s for name, s in self._states.items() if s.kind == "table"}
         columns = {name: [c.name for c in s.columns] for name, s in tables.items()}
+        documents = {n: self._lake.store.load(s.metadata_location) for n, s in tables.items()}
+        check_columns(marked, {n: current_schema(one) for n, one in documents.items()})
         listed = marked if request.source is None else _with_source(marked, request.source)
         every = [*listed, *derived(self._nodes, listed, columns)]
         found = Found(
             tuple(with_columns(p, columns[p.identifier]) for p in every if p.identifier in columns)
         )
-        _check_values(request, found.places)
+        self._check_values(found.places)
         found.heads = {place.identifier: tables[place.identifier].main for place in found.places}
         journal.learn(key_values(self._keys(columns), self._key_types(found, marked)), {}, ())
         journal.learn(self._spellings(found.places), {}, ())
@@ -136,6 +140,23 @@ class SubjectFinder:
                 found.rewrites.append(rewrite)
         found.blockers = self._blockers(found)
         return found
+
+    def _check_values(self, reached: Sequence[SubjectTable]) -> None:
+        """Refuse a new value for a column that no table has, or that is nested.
+
+        Raises:
+            ConfigError: No marked table has such a personal column.
+        """
+        columns = [(place.identifier, name) for place in reached for name in place.personal]
+        legal = {name.lower() for _, name in columns}
+        legal -= {n.lower() for table, n in columns if "<" in self._types(table).get(n, "<")}
+        unknown = sorted(set(self._request.new_values) - legal)
+        if unknown:
+            raise ConfigError(
+                f"No table has a personal column {', '.join(unknown)} of subject "
+                f"{self._request.subject}, or it is nested; nothing was changed. Its personal "
+                f"columns: {', '.join(sorted(legal)) or 'none'}."
+            )
 
     def _keys(self, columns: Mapping[Identifier, Sequence[str]]) -> tuple[str, ...]:
         request = self._request
@@ -391,21 +412,6 @@ class SubjectFinder:
                 "mark: mark its columns, or drop it, or ignore the column if it has other data "
                 f"(ignore: [{name}.<column>])"
             )
-
-
-def _check_values(request: Erase, reached: Sequence[SubjectTable]) -> None:
-    """Refuse a new value for a column that no table has.
-
-    Raises:
-        ConfigError: No marked table has such a personal column.
-    """
-    legal = {name.lower() for place in reached for name in place.personal}
-    unknown = sorted(set(request.new_values) - legal)
-    if unknown:
-        raise ConfigError(
-            f"No table has a personal column {', '.join(unknown)} of subject {request.subject}; "
-            f"nothing was changed. Its personal columns: {', '.join(sorted(legal)) or 'none'}."
-        )
 
 
 def _with_source(

@@ -8,7 +8,7 @@ in paths, summaries of snapshots, and the bytes of all other files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from urllib.parse import unquote
@@ -20,7 +20,7 @@ from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import Identifier
 from sparkwap.erasure.cells import candidates, equal, filled, matching, plain
 from sparkwap.erasure.file_formats import Data, rows_of, size_of, unpacked
-from sparkwap.erasure.file_search import FileSearch, Owned, Wanted, column_name
+from sparkwap.erasure.file_search import FileSearch, Owned, Wanted, column_name, leaves
 from sparkwap.erasure.search import Search, text_of
 
 
@@ -136,8 +136,8 @@ class Scanner:
             return {}
         found: dict[str, set[tuple[str, bool]]] = {}
         for is_subject, _, columns in self._personal(owner, path, data):
-            for name, column in columns:
-                for value in column.filter(is_subject).to_pylist():
+            for name, column in _leaves(owner, columns, is_subject):
+                for value in column.to_pylist():
                     if text := text_of(value):
                         found.setdefault(name, set()).add((text, isinstance(value, str)))
         return found
@@ -152,9 +152,9 @@ class Scanner:
             return {}
         found: dict[str, set[str]] = {}
         for _, is_other, columns in self._personal(owner, path, data):
-            for name, column in columns:
+            for name, column in _leaves(owner, columns, is_other):
                 wanted = values.get(name, frozenset())
-                for text in map(text_of, candidates(column.filter(is_other), wanted)):
+                for text in map(text_of, candidates(column, wanted)):
                     if text in wanted:
                         found.setdefault(name, set()).add(text)
         return found
@@ -204,10 +204,11 @@ class Scanner:
         if place is None or not place.personal:
             return
         keys = {key.lower() for key in place.keys}
-        personal = {name.lower() for name in place.personal}
+        personal = {part for n in place.personal for part in (n, n.partition(".")[0])}
+        needed = keys.union(map(str.lower, personal))
 
         def marked(field: pa.Field) -> bool:
-            return column_name(field, owner) in keys | personal
+            return column_name(field, owner) in needed
 
         for batch in rows_of(unpacked(path, data)[0], data, marked):
             columns = [
@@ -218,15 +219,17 @@ class Scanner:
             if found:
                 own = reduce(pc.or_, [equal(column, self.search.keys) for column in found])
                 others = pc.and_not(reduce(pc.or_, map(filled, found)), own)
-                yield (
-                    own,
-                    others,
-                    [
-                        (name, column)
-                        for name, column in columns
-                        if name in personal and not pa.types.is_nested(column.type)
-                    ],
-                )
+                yield own, others, columns
+
+
+def _leaves(
+    owner: Owned, columns: Iterable[tuple[str, pa.Array]], rows: pa.BooleanArray
+) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the personal values in some rows, by the names of the columns and of their fields."""
+    for name, column in columns:
+        for inner_name, inner in leaves(column.filter(rows), name):
+            if owner.place is not None and owner.place.is_personal(inner_name):
+                yield inner_name, inner
 
 
 @dataclass(frozen=True)

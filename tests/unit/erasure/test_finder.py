@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import shutil
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +18,7 @@ from helpers.people import PEOPLE
 from sparkwap.core.errors import ConfigError
 from sparkwap.erasure import Erase, NodeColumns
 from sparkwap.erasure.operation import Erasure
+from sparkwap.erasure.request import Rectify
 from sparkwap.publish.lake import Lake
 
 KEY, PERSONAL = {"subject": "customer"}, {"personal": "customer"}
@@ -217,3 +219,63 @@ def test_a_row_that_is_deleted_because_of_a_text_does_not_stay(people: People) -
         customer_id=[42, 43], email=[ANNA, "b@b.b"], said=["hi", f"I am {ANNA}"], ref=["", ANNA],
     )  # fmt: skip
     assert "rows of" not in people.call({**ASKED, "confirm": False})
+
+
+CONTACT = {"contact": [{"email": ANNA, "tag": "VIP people"}, {"email": "b@b.b", "tag": None}]}
+
+
+@pytest.mark.parametrize(
+    ("marked", "columns"),
+    [
+        ("emails", {"emails": [[ANNA], ["b@b.b"]]}),
+        ("contact.email", CONTACT),
+        ("CONTACT", CONTACT),
+        ("contacts.email", {"contacts": [[{"email": ANNA}], []]}),
+    ],
+)
+def test_values_in_nested_columns_are_searched_for(
+    people: People, marked: str, columns: dict[str, Any]
+) -> None:
+    del people.marks["people"]
+    people.lake.catalog.drop_table(("s", "people"))
+    people.table("crm", {"customer_id": KEY, marked: PERSONAL}, customer_id=[42, 43], **columns)
+    people.table("notes", None, to=[ANNA, "VIP people"])
+    people.table("others", None, to=["VIP people"])
+    with pytest.raises(ConfigError, match=r"the table s\.notes holds the subject") as told:
+        people.call(ASKED)
+    assert ("s.others" in str(told.value)) is (marked == "CONTACT")
+    people.lake.catalog.drop_table(("s", "notes"))
+    people.lake.catalog.drop_table(("s", "others"))
+    shutil.rmtree(people.folder / "warehouse" / "s" / "notes")
+    shutil.rmtree(people.folder / "warehouse" / "s" / "others")
+    assert "Proven" in people.call(ASKED)
+    assert [row["customer_id"] for row in people.rows("crm")] == [43]
+
+
+@pytest.mark.parametrize(
+    ("marks", "said"),
+    [
+        ({"customer_nr": KEY}, r"s\.crm\.customer_nr is marked, but the table has no such column"),
+        ({"customer_id": KEY, "mail": PERSONAL}, r"s\.crm\.mail is marked, but"),
+        ({"customer_id": KEY, "contact.mail": PERSONAL}, r"s\.crm\.contact\.mail is marked, but"),
+        ({"contact.id": KEY}, r"s\.crm\.contact\.id: a key cannot be nested"),
+        ({"contact": KEY}, r"s\.crm\.contact: a key cannot be nested"),
+        ({"contact": {"subject_text": "customer"}}, r"s\.crm\.contact: subject_text needs a col"),
+        (
+            {"customer_id": {**KEY, "on_erase": "clear"}, "contact.email": PERSONAL},
+            r"s\.crm\.contact\.email: on_erase: clear needs the mark on the whole column",
+        ),
+    ],
+)
+def test_marks_without_an_effect_are_refused(people: People, marks: Any, said: str) -> None:
+    contact = [{"email": ANNA, "id": 42}]
+    people.table("crm", marks, customer_id=[42], contact=contact)
+    with pytest.raises(ConfigError, match=said):
+        people.call(ASKED)
+    assert people.rows("people") == PEOPLE.to_pylist()
+
+
+def test_a_nested_column_gets_no_new_value(people: People) -> None:
+    people.table("crm", {"customer_id": KEY, "emails": PERSONAL}, customer_id=[42], emails=[[ANNA]])
+    with pytest.raises(ConfigError, match=r"emails of subject customer, or it is nested"):
+        people.call({**ASKED, "values": {"emails": "x"}}, Rectify)

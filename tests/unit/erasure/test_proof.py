@@ -285,7 +285,7 @@ def test_logical_types_of_avro_files_are_decoded() -> None:
     field = {"name": "email", "type": ["null", kind], "field-id": 2}
     schema = {"type": "record", "name": "table", "fields": [field]}
     data = avro.write(schema, [{"email": None}, {"email": Decimal("-1.50")}], {})
-    search = Search.of(["42"], {"email": ["-1.50"]}, [])
+    search = Search.of(["42"], {"email": ["-1.5"]}, [])
     look = Scanner(search, [Owned(("s", "people"), ["/w/s/people"], PLACE, FIELDS)])
     assert "column email" in look.scan("/w/s/people/data/x.avro", data).found
 

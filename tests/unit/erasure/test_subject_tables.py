@@ -139,3 +139,16 @@ def test_all_unicode_forms_of_a_name_are_searched_for() -> None:
         for form in ("J\u00f6rg von B", "Jo\u0308rg von B"):
             assert conditions.digest(form) in sql
     assert r"\\u00a0" in conditions.hashed("name")
+
+
+def test_a_table_of_two_nodes_has_the_marks_of_both() -> None:
+    nodes = [
+        node("crm", customer_id={**KEY, "on_erase": "clear"}, email=PERSONAL),
+        node("crm", "source", phone=PERSONAL, email=PERSONAL),
+    ]
+    for one in (nodes, nodes[::-1]):
+        (place,) = places(one, "customer")
+        assert (place.keys, set(place.personal)) == (("customer_id",), {"email", "phone"})
+        assert place.action == "clear"
+    with pytest.raises(ConfigError, match="on_erase is clear and delete in two nodes"):
+        places([*nodes, node("crm", "seed", id=KEY)], "customer")
