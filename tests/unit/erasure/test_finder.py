@@ -13,8 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from helpers.bench import BRANCH, SIDE, Bench
 from helpers.people import PEOPLE
 
+from sparkwap.catalog import RollbackRefused
 from sparkwap.core.errors import ConfigError
 from sparkwap.erasure import Erase, NodeColumns
 from sparkwap.erasure.operation import Erasure
@@ -279,3 +281,22 @@ def test_a_nested_column_gets_no_new_value(people: People) -> None:
     people.table("crm", {"customer_id": KEY, "emails": PERSONAL}, customer_id=[42], emails=[[ANNA]])
     with pytest.raises(ConfigError, match=r"emails of subject customer, or it is nested"):
         people.call({**ASKED, "values": {"emails": "x"}}, Rectify)
+
+
+def test_no_rollback_to_a_replaced_table_that_has_lost_files(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    people = People(bench.lake, tmp_path)
+    people.table("people", MARKS, **{name: PEOPLE[name] for name in PEOPLE.column_names})
+    old = bench.state(("s", "people"))
+    bench.lake.ensure_schema(SIDE, BRANCH)
+    folder = f"{bench.lake.branches.folder('s', BRANCH)}/people-1a2b3c4d"
+    table = bench.lake.catalog.create_table((SIDE, "people"), PEOPLE.schema, location=folder)
+    table.append(PEOPLE)
+    receipt = bench.publish(bench.side("people", old.metadata_location))
+    assert "Proven" in people.call(ASKED)
+    for force in (False, True):
+        with pytest.raises(RollbackRefused):
+            bench.lake.publishing.rollback(
+                receipt.entries, run_id="r", publish_id=receipt.publish_id, force=force
+            )
+    assert [row["customer_id"] for row in people.rows("people")] == [41, 43]
