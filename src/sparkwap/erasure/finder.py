@@ -23,7 +23,7 @@ from sparkwap.erasure.progress import ErasureProgress
 from sparkwap.erasure.proof import Proof, Scanner
 from sparkwap.erasure.request import Erase
 from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, literal, rows_gone
-from sparkwap.erasure.search import Search
+from sparkwap.erasure.search import Search, text_of
 from sparkwap.erasure.subject_tables import (
     FILE_ROWS,
     NodeColumns,
@@ -437,13 +437,14 @@ def _search(
     texts = [text for text in journal.texts if text not in common]
     if request.erases:
         return Search.of(journal.keys, values, texts)
-    new = {str(value).strip() for value in request.new_values.values() if value is not None}
+    new = {text for value in request.new_values.values() if (text := text_of(value))}
     former = {
         name: [text for text in found if text not in new]
         for name, found in values.items()
         if name in request.new_values
     }
-    return Search.of((), former, [t for t in texts if any(t in f for f in former.values())])
+    search = Search.of((), former, [t for t in texts if any(t in f for f in former.values())])
+    return replace(search, new=frozenset(new))
 
 
 def _either(first: str, second: str) -> str:

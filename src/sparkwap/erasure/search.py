@@ -94,11 +94,13 @@ class Search:
         keys: The subject's keys, as text.
         values: Personal column (lower case) -> the subject's values in it, as text.
         words: The keys and values to search for everywhere, as whole words, in any case.
+        new: New values. What is in one of them, in this very spelling, is not found.
     """
 
     keys: frozenset[str]
     values: Mapping[str, frozenset[str]] = field(default_factory=dict)
     words: frozenset[str] = frozenset()
+    new: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -145,7 +147,7 @@ class Search:
 
     def in_text(self, text: str) -> bool:
         """Return whether a text contains a word, with or without JSON's escapes or base64."""
-        return _in(self._pattern, text) or any(_in(self._pattern, one) for one in _decoded(text))
+        return any(self._in(self._pattern, one) for one in (text, *_decoded(text)))
 
     def in_raw(self, text: str) -> bool:
         """Return whether the raw text of a bad row contains a word or a key.
@@ -155,7 +157,24 @@ class Search:
         """
         if self.in_text(text):
             return True
-        return any(_in(self._key_pattern, one) for one in (text, *_decoded(text)))
+        return any(self._in(self._key_pattern, one) for one in (text, *_decoded(text)))
+
+    def _in(self, pattern: re.Pattern[str] | None, text: str) -> bool:
+        if pattern is None:
+            return False
+        texts = (text, unescaped(text)) if "\\" in text else (text,)
+        return any(pattern.search(self._without_new(canonical(one))) for one in texts)
+
+    def _without_new(self, text: str) -> str:
+        return self._new_pattern.sub("\0", text) if self._new_pattern else text
+
+    def _starts_new(self, text: str) -> bool:
+        return any(value.startswith(text) for value in self.new)
+
+    @cached_property
+    def _new_pattern(self) -> re.Pattern[str] | None:
+        new = "|".join(re.escape(value) for value in sorted(self.new, key=len, reverse=True))
+        return re.compile(rf"(?<!\w)(?:{new})(?!\w)") if new else None
 
     @cached_property
     def _key_pattern(self) -> re.Pattern[str] | None:
@@ -178,6 +197,11 @@ class Search:
         """Return whether a column's lower or upper bound is a wanted value, or a prefix of it."""
         if text is None:
             return False
+        if len(text) >= _TRUNCATED and self.new:
+            # What may be the start of a new value is no former one; the data file tells.
+            ends = range(_TRUNCATED - 1)
+            starts = (n for n in ends if self._starts_new(text[n : _TRUNCATED - 1]))
+            text = text[: next(starts, len(text))]
         if canonical(text) in wanted or self.in_text(text):
             return True
         if len(text) < _TRUNCATED:
@@ -210,14 +234,6 @@ def _parts(word: str) -> list[str]:
     ]
     host = lower.find("@")
     return [part for at, part in parts if at < host] or [part for _, part in parts]
-
-
-def _in(pattern: re.Pattern[str] | None, text: str) -> bool:
-    if pattern is None:
-        return False
-    if pattern.search(canonical(text)):
-        return True
-    return "\\" in text and pattern.search(canonical(unescaped(text))) is not None
 
 
 def bound_text(kind: str, data: bytes) -> str | None:

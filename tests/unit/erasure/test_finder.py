@@ -300,3 +300,26 @@ def test_no_rollback_to_a_replaced_table_that_has_lost_files(tmp_path: Path) -> 
                 receipt.entries, run_id="r", publish_id=receipt.publish_id, force=force
             )
     assert [row["customer_id"] for row in people.rows("people")] == [41, 43]
+
+
+@pytest.mark.parametrize(
+    ("former", "new"),
+    [
+        ("Meier", "Meier-Schulz"),
+        ("anna berg", "Anna Berg"),
+        ("Anna  Berg", "Anna Berg"),
+        ("anna.b@mail.example", "anna.b@mail.example.com"),
+        ("Anna@mail.example", "anna@mail.example"),
+    ],
+)
+def test_a_value_may_be_a_part_of_its_correction(people: People, former: str, new: str) -> None:
+    marks = {"customer_id": KEY, "last_name": PERSONAL}
+    text = {"customer_id": KEY, "said": {"subject_text": "customer"}}
+    people.table("crm", marks, customer_id=[42, 43], last_name=[former, "Bo"])
+    people.table("calls", text, customer_id=[43, 44, 45], said=["x", f"<{new}>", f"{new} {former}"])
+    people.table("raw", None, said=[f"I am {new}"])
+    asked = {**ASKED, "values": {"last_name": new}}
+    assert "Proven" in people.call(asked, Rectify)
+    assert {row["last_name"] for row in people.rows("crm")} == {new, "Bo"}
+    left = {row["customer_id"] for row in people.rows("calls")}
+    assert left == ({43, 44, 45} if former.replace("  ", " ") == new else {43, 44})
