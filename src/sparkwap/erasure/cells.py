@@ -65,6 +65,15 @@ def matching(
     return _is_in(column, pa.array(found, column.type))
 
 
+def filtered(column: pa.Array, rows: pa.BooleanArray) -> pa.Array:
+    """Return the values of some rows."""
+    try:
+        return column.filter(rows)
+    except pa.ArrowNotImplementedError:  # views in a nested column
+        values = zip(column.to_pylist(), rows.to_pylist(), strict=True)
+        return pa.array([value for value, keep in values if keep])
+
+
 def filled(column: pa.Array) -> pa.BooleanArray:
     """Return for each value of a column whether it is neither null nor an empty text."""
     column = plain(column)

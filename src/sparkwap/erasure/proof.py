@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import Identifier
-from sparkwap.erasure.cells import candidates, equal, filled, matching, plain
+from sparkwap.erasure.cells import candidates, equal, filled, filtered, matching, plain
 from sparkwap.erasure.file_formats import Data, rows_of, size_of, unpacked
 from sparkwap.erasure.file_search import FileSearch, Owned, Wanted, column_name, leaves
 from sparkwap.erasure.search import Search, text_of
@@ -191,8 +191,8 @@ class Scanner:
             gone = reduce(pc.or_, naming, none)
             own_gone = reduce(pc.or_, own, gone)
             for name, column in columns:
-                leaves = own_gone if changed is None or name in changed else gone
-                if name not in found and look.holds(column.filter(pc.invert(leaves)), name):
+                going = own_gone if changed is None or name in changed else gone
+                if name not in found and look.holds(filtered(column, pc.invert(going)), name):
                     found.add(name)
         return found
 
@@ -227,7 +227,7 @@ def _leaves(
 ) -> Iterator[tuple[str, pa.Array]]:
     """Yield the personal values in some rows, by the names of the columns and of their fields."""
     for name, column in columns:
-        for inner_name, inner in leaves(column.filter(rows), name):
+        for inner_name, inner in leaves(filtered(column, rows), name):
             if owner.place is not None and owner.place.is_personal(inner_name):
                 yield inner_name, inner
 
