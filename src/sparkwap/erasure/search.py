@@ -22,8 +22,10 @@ from urllib.parse import unquote
 
 WORD_LENGTH = 5
 NUMBER_LENGTH = 7
-NOT_SIMPLE = r"[^\x00-\x7fÀ-ÿ]|\\|base64:"
+NOT_SIMPLE = r"[^\t-\r -\x7fÀ-ÿ]|\\|base64:"
 """Where a text has other characters than ASCII and Latin-1's letters, an escape or base64.
+
+Control characters are among the others.
 
 `canonical` changes only the spaces of all other texts, and `re.IGNORECASE` only their letters'
 case, so they have each token of the words that they contain; see `Search.tokens`.
@@ -36,6 +38,7 @@ _LETTERS = re.compile("[\x00-\x7fÀ-ÿ]*")
 _TOKEN = re.compile("[a-z0-9à-öø-ÿ]+")
 _PAIR = re.compile(r"([A-Za-z_]\w*)=([^/,&\s]*)")
 _BASE64 = re.compile(r"base64:([A-Za-z0-9+/]+=*)")
+_BINARY = re.compile("[\x00-\x08\x0e-\x1f\ufffd]")
 _EPOCH = date(1970, 1, 1)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _SPACES = frozenset("bfnrt")
@@ -147,7 +150,8 @@ class Search:
 
     def in_text(self, text: str) -> bool:
         """Return whether a text contains a word, with or without JSON's escapes or base64."""
-        return any(self._in(self._pattern, one) for one in (text, *_decoded(text)))
+        texts = (text, *_decoded(text))
+        return any(self._in(self._pattern, one) or self._in_binary(one) for one in texts)
 
     def in_raw(self, text: str) -> bool:
         """Return whether the raw text of a bad row contains a word or a key.
@@ -164,6 +168,20 @@ class Search:
             return False
         texts = (text, unescaped(text)) if "\\" in text else (text,)
         return any(pattern.search(self._without_new(canonical(one))) for one in texts)
+
+    def _in_binary(self, text: str) -> bool:
+        """Return whether bytes have a word after its length, which may look like a letter."""
+        if self._sized is None or not _BINARY.search(text):
+            return False
+        return self._sized.search(self._without_new(text)) is not None
+
+    @cached_property
+    def _sized(self) -> re.Pattern[str] | None:
+        words = (
+            f"(?-i:[{re.escape(''.join(_lengths(word)))}]){re.escape(word)}"
+            for word in sorted(self.words)
+        )
+        return re.compile("|".join(words), re.IGNORECASE) if self.words else None
 
     def _without_new(self, text: str) -> str:
         return self._new_pattern.sub("\0", text) if self._new_pattern else text
@@ -184,7 +202,10 @@ class Search:
     def in_column(self, value: Any, wanted: frozenset[str]) -> bool:
         """Return whether a cell is one of ``wanted``, or contains a word."""
         text = text_of(value)
-        return text is not None and (text in wanted or self.in_text(text))
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        written = value if isinstance(value, str) else text
+        return text is not None and (text in wanted or self.in_text(written))
 
     def in_pairs(self, text: str, wanted: Mapping[str, frozenset[str]]) -> bool:
         """Return whether a path or summary has ``column=value`` with a wanted value."""
@@ -234,6 +255,17 @@ def _parts(word: str) -> list[str]:
     ]
     host = lower.find("@")
     return [part for at, part in parts if at < host] or [part for _, part in parts]
+
+
+def _lengths(word: str) -> set[str]:
+    """Return the bytes before a text in Avro, Protobuf and Variant, as characters."""
+    size = len(word.encode())
+    found = {size << 2 | 1 if size < 64 else 0}
+    for number in (size, size * 2):
+        while number > 127:
+            number >>= 7
+        found.add(number)
+    return {chr(one) if one < 128 else "\ufffd" for one in found}
 
 
 def bound_text(kind: str, data: bytes) -> str | None:
