@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,7 +23,7 @@ from sparkwap.erasure.progress import ErasureProgress
 from sparkwap.erasure.proof import Proof, Scanner
 from sparkwap.erasure.request import Erase
 from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, literal, rows_gone
-from sparkwap.erasure.search import Search, text_of
+from sparkwap.erasure.search import Search, canonical, text_of
 from sparkwap.erasure.subject_tables import (
     FILE_ROWS,
     NodeColumns,
@@ -58,6 +58,8 @@ class Found:
         search: The keys and values for which the proof searches.
         shared: Column -> the number of personal values that also belong to others, so the proof
             cannot search for them.
+        names: Number of keys and values that are also names in the lake or the project, so the
+            proof searches for them only in their own columns.
         staying: Marked table -> the columns in which rows that stay would hold the subject.
         blockers: What to do before the operation, in words.
         heads: The snapshot of ``main`` of each place.
@@ -71,6 +73,7 @@ class Found:
     others: set[Identifier] = field(default_factory=set)
     search: Search = field(default_factory=lambda: Search(frozenset()))
     shared: Mapping[str, int] = field(default_factory=dict)
+    names: int = 0
     staying: Mapping[Identifier, set[str]] = field(default_factory=dict)
     blockers: list[str] = field(default_factory=list)
     heads: Mapping[Identifier, int | None] = field(default_factory=dict)
@@ -218,11 +221,27 @@ class SubjectFinder:
         own = {name: frozenset(found_texts) for name, found_texts in journal.values.items()}
         shared = self._files.each(paths, lambda path, data: scanner.shared(path, data, own))
         found.shared = {name: len(texts) for name, texts in sorted(shared.items())}
-        found.search = _search(self._request, journal, shared)
+        search = _search(self._request, journal, shared)
+        found.search = search.without(self._names())
+        found.names = len(search.words) - len(found.search.words)
         scanner = replace(scanner, search=found.search)
         found.proof = self._files.scan(scanner, paths)
         found.staying = self._staying(found, scanner)
         found.others = found.proof.tables(file_references.reachable(self._lake, rows.others()))
+
+    def _names(self) -> str:
+        """Return the names of tables, columns, folders and nodes, one in a line."""
+        rows = self._lake.store.backend.known()
+        documents = self._lake.store.documents(rows)
+        schemas = (one.get(kind) for one in documents for kind in ("schemas", "partition-specs"))
+        found = {
+            self._lake.warehouse,
+            *(part for row in rows for part in row.identifier),
+            *(str(one.get("location")) for one in documents),
+            *(name for schema in schemas for name in _named(schema)),
+            *(node.node_id for node in self._nodes),
+        }
+        return "\n".join(sorted(map(canonical, found)))
 
     def _staying(self, found: Found, scanner: Scanner) -> dict[Identifier, set[str]]:
         """Search the rows of `main` that the rewrites leave, as the proof will do it."""
@@ -445,6 +464,16 @@ def _search(
     }
     search = Search.of((), former, [t for t in texts if any(t in f for f in former.values())])
     return replace(search, new=frozenset(new))
+
+
+def _named(schema: Any) -> Iterator[str]:
+    """Yield the names of the fields in schemas or partition specs."""
+    if isinstance(schema, Mapping):
+        if "name" in schema:
+            yield str(schema["name"])
+        schema = list(schema.values())
+    for one in schema if isinstance(schema, list | tuple) else ():
+        yield from _named(one)
 
 
 def _either(first: str, second: str) -> str:

@@ -53,6 +53,11 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
             + ", ".join(f"{name} {count}" for name, count in found.shared.items())
             + "), so the proof does not search for them."
         )
+    if found.names:
+        lines.append(
+            f"{found.names} of its keys and values are also names of tables, columns or the "
+            "project, so the proof searches for them only in their own columns."
+        )
     lines += of_others(found.others)
     for identifier in sorted(found.touched() & set(states)):
         state = states[identifier]

@@ -13,7 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property, lru_cache
@@ -162,6 +162,17 @@ class Search:
         if self.in_text(text):
             return True
         return any(self._in(self._key_pattern, one) for one in (text, *_decoded(text)))
+
+    def without(self, names: str) -> Search:
+        """Return the search without the words that a text of names contains."""
+        words = self.words
+        while pattern := replace(self, words=words)._pattern:
+            found = {word.lower() for word in pattern.findall(names)}
+            left = frozenset(word for word in words if word.lower() not in found)
+            if left == words:
+                break
+            words = left
+        return replace(self, words=words)
 
     def _in(self, pattern: re.Pattern[str] | None, text: str) -> bool:
         if pattern is None:

@@ -7,6 +7,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from helpers.bench import BRANCH, SIDE, Bench
 from helpers.people import PEOPLE
 
-from sparkwap.catalog import RollbackRefused
+from sparkwap.catalog import LedgerRows, RollbackRefused
 from sparkwap.core.errors import ConfigError
 from sparkwap.erasure import Erase, NodeColumns
 from sparkwap.erasure.operation import Erasure
@@ -94,6 +95,7 @@ class People:
     def __init__(self, lake: Lake, folder: Path) -> None:
         self.lake = lake
         self.folder = folder
+        self.project = "shop"
         self.marks: dict[str, dict[str, Any]] = {"people": MARKS}
 
     def table(self, name: str, marks: dict[str, Any] | None, **columns: Any) -> None:
@@ -103,11 +105,11 @@ class People:
 
     def call(self, asked: dict[str, Any], request: type[Erase] = Erase) -> str:
         nodes = [
-            NodeColumns(f"model.shop.{name}", ("s", name), "model", marks)
+            NodeColumns(f"model.{self.project}.{name}", ("s", name), "model", marks)
             for name, marks in self.marks.items()
         ]
         erasure = Erasure(
-            self.lake, Engine(self.lake), run_id=RUN, nodes=lambda: nodes, project="shop",
+            self.lake, Engine(self.lake), run_id=RUN, nodes=lambda: nodes, project=self.project,
             target_name="t", folder=self.folder / "target",
         )  # fmt: skip
         return "\n".join(erasure.call(request.of(asked)))
@@ -323,3 +325,18 @@ def test_a_value_may_be_a_part_of_its_correction(people: People, former: str, ne
     assert {row["last_name"] for row in people.rows("crm")} == {new, "Bo"}
     left = {row["customer_id"] for row in people.rows("calls")}
     assert left == ({43, 44, 45} if former.replace("  ", " ") == new else {43, 44})
+
+
+@pytest.mark.parametrize("name", ["Price", "Goods", "Shelf", "Northwind"])
+def test_a_person_may_have_the_name_of_a_column_or_table(people: People, name: str) -> None:
+    marks = {"customer_id": KEY, "last_name": PERSONAL}
+    people.table("crm", marks, customer_id=[42, 43], last_name=[name, "Smith"], price=[1, 2])
+    people.table("goods", None, price=[1.0], at=[{"shelf": 1}], to=["x"])
+    now = datetime.now(UTC)
+    run = {"run_id": "r1", "project": "northwind", "started_at": now, "outcome": "published"}
+    people.lake.ledger.append(LedgerRows("runs", [run]))
+    people.project = "northwind"
+    said = people.call(ASKED)
+    assert "Proven" in said and "1 of its keys and values are also names" in said
+    assert [row["last_name"] for row in people.rows("crm")] == ["Smith"]
+    assert "northwind" in {row["project"] for row in people.lake.ledger.rows("runs")}
