@@ -213,10 +213,11 @@ class Search:
     def in_column(self, value: Any, wanted: frozenset[str]) -> bool:
         """Return whether a cell is one of ``wanted``, or contains a word."""
         text = text_of(value)
+        if text is None:
+            return False
         if isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
-        written = value if isinstance(value, str) else text
-        return text is not None and (text in wanted or self.in_text(written))
+        return text in wanted or self.in_text(value if isinstance(value, str) else text)
 
     def in_pairs(self, text: str, wanted: Mapping[str, frozenset[str]]) -> bool:
         """Return whether a path or summary has ``column=value`` with a wanted value."""
