@@ -254,11 +254,11 @@ def form_of(sql: str) -> Form | None:
         one.text.lower() in _CLAUSES or one.kind == "unclosed" for one in query.tokens("condition")
     ):
         return None
-    asked, count = [query.tokens("condition")], query.count_of_condition()
-    if selected := query.selected():
-        # Spark refuses the query if the table has no such column.
-        asked, count = [*asked, selected], f"{count} + 0 * count({query.text('selected')})"
-    return query.form(*asked, count=count)
+    condition, count = query.tokens("condition"), query.count_of_condition()
+    if not (selected := query.selected()):
+        return query.form(condition, count=count)
+    # Spark refuses the query if the table has no such column.
+    return query.form(condition, selected, count=f"{count} + 0 * count({query.text('selected')})")
 
 
 def _type(column: str, fields: Iterable[Mapping[str, Any]]) -> str | None:

@@ -59,8 +59,8 @@ def matching(
         return pa.repeat(pa.scalar(False), len(column))
     chosen = _chosen(column, texts, tokens)
     if chosen is None:
-        found = (value is not None and holds(value) for value in column.to_pylist())
-        return pa.array(found, pa.bool_())
+        values = column.to_pylist()
+        return pa.array([one is not None and holds(one) for one in values], pa.bool_())
     found = [value for value in _distinct(column.filter(chosen)) if holds(value)]
     return _is_in(column, pa.array(found, column.type))
 

@@ -136,11 +136,12 @@ class SubjectFinder:
         found.heads = {place.identifier: tables[place.identifier].main for place in found.places}
         journal.learn(key_values(self._keys(columns), self._key_types(found, marked)), {}, ())
         journal.learn(self._spellings(found.places), {}, ())
-        self._read(found)
+        scanner = self._read(found)
         for place in found.places:
             rewrite = self._plan_table(found, place, tables[place.identifier])
             if rewrite is not None:
                 found.rewrites.append(rewrite)
+        found.staying = self._staying(found, scanner)
         found.blockers = self._blockers(found)
         return found
 
@@ -206,7 +207,7 @@ class SubjectFinder:
     def _types(self, identifier: Identifier) -> dict[str, str]:
         return {column.name: column.type for column in self._states[identifier].columns}
 
-    def _read(self, found: Found) -> None:
+    def _read(self, found: Found) -> Scanner:
         """Read every file: first to collect the subject's personal values, then to find them."""
         journal, ignored = self._journal, self._request.ignored
         by_key = Search.of(journal.keys, {}, ())
@@ -226,8 +227,8 @@ class SubjectFinder:
         found.names = len(search.words) - len(found.search.words)
         scanner = replace(scanner, search=found.search)
         found.proof = self._files.scan(scanner, paths)
-        found.staying = self._staying(found, scanner)
         found.others = found.proof.tables(file_references.reachable(self._lake, rows.others()))
+        return scanner
 
     def _names(self) -> str:
         """Return the names of tables, columns, folders and nodes, one in a line."""
@@ -257,8 +258,10 @@ class SubjectFinder:
                 changed = {name.lower() for name in self._new_values(place, types)}
             live = self._live_files(self._states[place.identifier]).intersection(holding)
 
-            def read(path: str, data: Data, changed: set[str] | None = changed) -> Any:
-                return {"": scanner.staying(path, data, self._journal.keys, changed)}
+            keys = self._journal.keys if place.identifier in found.counts else None
+
+            def read(path: str, data: Data, keys: Any = keys, changed: Any = changed) -> Any:
+                return {"": scanner.staying(path, data, keys, changed)}
 
             columns = self._files.each([holding[path] for path in live], read).get("")
             if columns:

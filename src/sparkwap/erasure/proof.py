@@ -160,14 +160,14 @@ class Scanner:
         return found
 
     def staying(
-        self, path: str, data: Data, keys: Collection[str], changed: Collection[str] | None
+        self, path: str, data: Data, keys: Collection[str] | None, changed: Collection[str] | None
     ) -> set[str]:
         """Return the columns of a marked table's file in which rows hold the subject that stay.
 
         Args:
             path: The file.
             data: Its content.
-            keys: The subject's keys.
+            keys: The subject's keys; None if all rows stay.
             changed: The columns (lower case) that get other values in the subject's rows; None if
                 these rows are deleted.
         """
@@ -175,8 +175,10 @@ class Scanner:
         if owner is None or owner.place is None:
             return set()
         look = FileSearch(self.search, self.ignored, owner, self._wanted(owner))
-        of_keys = {name.lower() for name in owner.place.keys}
-        texts = {name.lower() for name in owner.place.texts}
+        of_keys, texts = (
+            {name.lower() for name in names if keys is not None}
+            for names in (owner.place.keys, owner.place.texts)
+        )
         found: set[str] = set()
         for batch in rows_of(unpacked(path, data)[0], data):
             names = [column_name(field, owner) for field in batch.schema]
@@ -187,7 +189,7 @@ class Scanner:
                 for name, column in columns
                 if name in texts
             ]
-            own = [equal(column, keys) for name, column in columns if name in of_keys]
+            own = [equal(column, keys or ()) for name, column in columns if name in of_keys]
             gone = reduce(pc.or_, naming, none)
             own_gone = reduce(pc.or_, own, gone)
             for name, column in columns:

@@ -116,8 +116,8 @@ def places(nodes: Iterable[NodeColumns], subject: str) -> tuple[SubjectTable, ..
         subjects |= _subjects(node)
         place = _place(node, subject, problems)
         if place is not None:
-            known = found.get(place.identifier)
-            found[place.identifier] = _both(known, place, problems) if known else place
+            other = found.get(place.identifier)
+            found[place.identifier] = _both(other, place, problems) if other else place
     problems += [
         f"{place.name}: {', '.join(place.personal)} is personal, but no column is marked as the "
         f"key; mark it with `meta: {{subject: {subject}}}`, or add the key to the model"

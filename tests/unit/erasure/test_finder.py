@@ -20,6 +20,7 @@ from helpers.people import PEOPLE
 from sparkwap.catalog import LedgerRows, RollbackRefused
 from sparkwap.core.errors import ConfigError
 from sparkwap.erasure import Erase, NodeColumns
+from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.operation import Erasure
 from sparkwap.erasure.request import Rectify
 from sparkwap.publish.lake import Lake
@@ -340,3 +341,11 @@ def test_a_person_may_have_the_name_of_a_column_or_table(people: People, name: s
     assert "Proven" in said and "1 of its keys and values are also names" in said
     assert [row["last_name"] for row in people.rows("crm")] == ["Smith"]
     assert "northwind" in {row["project"] for row in people.lake.ledger.rows("runs")}
+
+
+def test_rows_that_spark_does_not_find_are_told_before(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Conditions, "hashed", lambda *_: "sha2(concat('ab:', `city`), 256)")
+    with pytest.raises(ConfigError, match=r"rows of s\.people that stay .*customer_id, email\)"):
+        people.call(ASKED)
