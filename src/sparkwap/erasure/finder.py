@@ -385,9 +385,10 @@ class SubjectFinder:
             name = ".".join(identifier)
             blockers.append(
                 f"rows of {name} that stay hold the subject (column {', '.join(sorted(columns))}): "
-                "give the keys as they have them, or mark the column with `subject_text: "
-                f"{self._request.subject}`, so that they go too, or correct them, or ignore the "
-                f"column if it has other data (ignore: [{name}.<column>])"
+                "give the keys as they have them, or mark the column (`personal` to clear it with "
+                "on_erase: clear, `subject_text` to delete the rows that name the subject), or "
+                "correct them, or ignore the column if it has other data (ignore: "
+                f"[{name}.<column>])"
             )
         return [*blockers, *self._unmarked(found, reached)]
 
