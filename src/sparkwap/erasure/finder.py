@@ -125,8 +125,15 @@ class SubjectFinder:
         marked = places(self._nodes, request.subject)
         tables = {name: s for name, s in self._states.items() if s.kind == "table"}
         columns = {name: [c.name for c in s.columns] for name, s in tables.items()}
-        documents = {n: self._lake.store.load(s.metadata_location) for n, s in tables.items()}
-        check_columns(marked, {n: current_schema(one) for n, one in documents.items()})
+        load = self._lake.store.load
+        check_columns(
+            marked,
+            {
+                place.identifier: current_schema(load(tables[place.identifier].metadata_location))
+                for place in marked
+                if place.identifier in tables
+            },
+        )
         listed = marked if request.source is None else _with_source(marked, request.source)
         every = [*listed, *derived(self._nodes, listed, columns)]
         found = Found(

@@ -250,7 +250,9 @@ def check_columns(
     for place in marked:
         if place.identifier not in schemas:
             continue
-        top = {one["name"].lower(): one["type"] for one in schemas[place.identifier]["fields"]}
+        top = {
+            one["name"].lower(): one["type"] for one in schemas[place.identifier].get("fields", ())
+        }
         inner = {name for column, kind in top.items() for name in _inner(kind, column)}
         for name in dict.fromkeys((*place.keys, *place.personal, *place.texts)):
             told, kind = f"{place.name}.{name}", top.get(name.lower())
