@@ -32,7 +32,8 @@ _VERSIONS = (
     rf"nulls last \) as next_valid_from from {_RELATION} \) select \* from versions where "
 )
 _ROWS = re.compile(
-    rf"select (?:\*|1|{_NAME}) from {_RELATION} where (?P<condition>.+)", re.IGNORECASE
+    rf"select (?:\*|1|(?P<selected>{_NAME})) from {_RELATION} where (?P<condition>.+)",
+    re.IGNORECASE,
 )
 _UNIQUE = re.compile(
     rf"select (?P<keys>{_NAME}) as unique_field , count \( \* \) as n_records from {_RELATION} "
@@ -212,6 +213,14 @@ class _Query:
         """Return an aggregate that counts the rows with the condition."""
         return f"count_if(\n{self.written('condition')}\n)"
 
+    def selected(self) -> tuple[Token, ...]:
+        """Return the name that the query selects; empty if it is none, or the condition has it."""
+        assert self._match is not None
+        name, condition = self._match["selected"], self._match["condition"]
+        if name is None or condition.removeprefix(f"{name} ").lower() == "is null":
+            return ()
+        return self.tokens("selected")
+
     def version(self) -> Sequence[Token]:
         """Return the comparison of a version's start and end; the tokens are not in the query."""
         return tuple(tokens(f"{self.text('start')} < {self.text('ended')}"))
@@ -245,7 +254,11 @@ def form_of(sql: str) -> Form | None:
         one.text.lower() in _CLAUSES or one.kind == "unclosed" for one in query.tokens("condition")
     ):
         return None
-    return query.form(query.tokens("condition"), count=query.count_of_condition())
+    condition, count = query.tokens("condition"), query.count_of_condition()
+    if not (selected := query.selected()):
+        return query.form(condition, count=count)
+    # Spark refuses the query if the table has no such column.
+    return query.form(condition, selected, count=f"{count} + 0 * count({query.text('selected')})")
 
 
 def _type(column: str, fields: Iterable[Mapping[str, Any]]) -> str | None:

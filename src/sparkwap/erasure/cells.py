@@ -44,14 +44,42 @@ def candidates(
 
 def equal(column: pa.Array, texts: Collection[str]) -> pa.BooleanArray:
     """Return for each value of a column whether its text is one of the texts."""
+    return matching(column, texts, (), lambda value: text_of(value) in texts)
+
+
+def matching(
+    column: pa.Array,
+    texts: Collection[str],
+    tokens: Collection[str] | None,
+    holds: Callable[[Any], bool],
+) -> pa.BooleanArray:
+    """Return for each value of a column whether it is one of the `candidates` and holds."""
     column = plain(column)
     if pa.types.is_nested(column.type):
         return pa.repeat(pa.scalar(False), len(column))
-    chosen = _chosen(column, texts, ())
+    chosen = _chosen(column, texts, tokens)
     if chosen is None:
-        return pa.array([text_of(value) in texts for value in column.to_pylist()], pa.bool_())
-    found = [value for value in _distinct(column.filter(chosen)) if text_of(value) in texts]
+        values = column.to_pylist()
+        return pa.array([one is not None and holds(one) for one in values], pa.bool_())
+    found = [value for value in _distinct(column.filter(chosen)) if holds(value)]
     return _is_in(column, pa.array(found, column.type))
+
+
+def filtered(column: pa.Array, rows: pa.BooleanArray) -> pa.Array:
+    """Return the values of some rows."""
+    try:
+        return column.filter(rows)
+    except pa.ArrowNotImplementedError:  # views in a nested column
+        values = zip(column.to_pylist(), rows.to_pylist(), strict=True)
+        return pa.array([value for value, keep in values if keep])
+
+
+def filled(column: pa.Array) -> pa.BooleanArray:
+    """Return for each value of a column whether it is neither null nor an empty text."""
+    column = plain(column)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return pc.not_equal(pc.utf8_trim_whitespace(column), "").fill_null(False)
+    return column.is_valid()
 
 
 def _chosen(

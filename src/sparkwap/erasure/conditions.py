@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sparkwap.core.sqltext import quote
 from sparkwap.erasure.search import NO_TOKEN, NOT_SIMPLE, Search
-from sparkwap.erasure.subject_tables import SubjectTable
+from sparkwap.erasure.subject_tables import SubjectTable, is_number, is_whole
 
 _SPACES = r"[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 
@@ -41,24 +41,28 @@ class Conditions:
         plain = re.sub(_SPACES, " ", text).strip(" ")
         return hashlib.sha256(f"{self.salt}:{plain}".encode()).hexdigest()
 
-    def hashed(self, column: str) -> str:
-        """Return SQL for the hash of a column's text."""
-        text = f"trim(regexp_replace(cast({quote(column)} as string), '{_SPACES_SQL}', ' '))"
+    def hashed(self, column: str, kind: str = "string") -> str:
+        """Return SQL for the hash of a column's text, which is that of `search.text_of`."""
+        text = f"cast({quote(column)} as string)"
+        if is_number(kind) and not is_whole(kind):
+            whole = f"cast(try_cast({quote(column)} as decimal(38, 0)) as string)"
+            text = f"if({quote(column)} % 1 = 0, {whole}, {text})"
+        text = f"trim(regexp_replace({text}, '{_SPACES_SQL}', ' '))"
         return f"sha2(concat('{self.salt}:', {text}), 256)"
 
     def spelled(self, column: str, keys: Iterable[str]) -> str:
         """Return a condition: a text is a key, or the same whole number in another spelling."""
-        number = f"regexp_replace(trim({quote(column)}), '^[+]?(-?)0*([0-9]+)$', '$1$2')"
+        number = f"regexp_replace(trim({quote(column)}), '^[+]?(-?)0*([0-9]+)([.]0*)?$', '$1$2')"
         digests = ", ".join(f"'{self.digest(key)}'" for key in sorted(keys))
         return f"coalesce(sha2(concat('{self.salt}:', {number}), 256) in ({digests}), false)"
 
-    def is_in(self, column: str, texts: Iterable[str]) -> str:
+    def is_in(self, column: str, texts: Iterable[str], kind: str = "string") -> str:
         """Return a condition: a column is one of the texts; never null."""
         digests = sorted({self.digest(form) for text in texts for form in _forms(text)})
         if not digests:
             return "false"
         listed = ", ".join(f"'{digest}'" for digest in digests)
-        return f"coalesce({self.hashed(column)} in ({listed}), false)"
+        return f"coalesce({self.hashed(column, kind)} in ({listed}), false)"
 
     def can_name(self, column: str, tokens: Iterable[str]) -> str:
         """Return a condition: a text has one of the tokens, or is not simple (see `search`)."""
@@ -78,7 +82,7 @@ class Conditions:
         place: SubjectTable,
         search: Search,
         texts: Mapping[str, Iterable[str]],
-        columns: Sequence[str],
+        types: Mapping[str, str],
     ) -> str:
         """Return a condition for the subject's rows of a table.
 
@@ -86,12 +90,12 @@ class Conditions:
             place: The table.
             search: The subject's keys and values.
             texts: Free-text column -> the texts in it that name the subject.
-            columns: All columns of the table.
+            types: All columns of the table, with their types.
         """
-        found = [self.is_in(key, search.keys) for key in place.keys]
+        found = [self.is_in(key, search.keys, types[key]) for key in place.keys]
         found += [self.is_in(column, naming) for column, naming in texts.items()]
         if place.any_cell:
             cells = {*search.keys, *search.words}
-            found += [self.is_in(column, cells) for column in columns]
+            found += [self.is_in(column, cells, kind) for column, kind in types.items()]
         parts = [part for part in found if part != "false"]
         return "(" + " or ".join(parts) + ")" if parts else "false"

@@ -81,16 +81,17 @@ class FileSearch:
         for batch in rows_of(kind, data):
             for field_, column in zip(batch.schema, batch.columns, strict=True):
                 name = column_name(field_, self.owner)
-                if name not in names and self._any(column, name):
+                if name not in names and self.holds(column, name):
                     names.add(name)
         yield from sorted(names)
 
-    def _any(self, column: pa.Array, name: str) -> bool:
+    def holds(self, column: pa.Array, name: str) -> bool:
+        """Return whether a column of this name holds the subject."""
         if self._ignored(name):
             return False
         column = plain(column)
         if pa.types.is_nested(column.type):
-            return any(self._any(inner, inner_name) for inner_name, inner in _parts(column, name))
+            return any(self.holds(inner, inner_name) for inner_name, inner in _parts(column, name))
         search, wanted = self.search, self.wanted.get(name, frozenset())
         if self._raw(name):
             if not pa.types.is_null(column.type) and not _is_string(column.type):
@@ -228,6 +229,16 @@ def column_name(field_: pa.Field, owner: Owned | None) -> str:
     if owner is not None and number is not None:
         return owner.fields.get(int(number), str(field_.name)).lower()
     return str(field_.name).lower()
+
+
+def leaves(column: pa.Array, name: str) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the plain columns in a column, with their names, such as ``contact.email``."""
+    column = plain(column)
+    if not pa.types.is_nested(column.type):
+        yield name, column
+        return
+    for inner_name, inner in _parts(column, name):
+        yield from leaves(inner, inner_name)
 
 
 def _parts(column: pa.Array, name: str) -> Iterator[tuple[str, pa.Array]]:

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparkwap.catalog import Identifier, OpenBranch, TableState
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
+from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
+from sparkwap.catalog.sparksql import current_schema
 from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.sqltext import quote
 from sparkwap.erasure.conditions import Conditions
+from sparkwap.erasure.file_formats import Data
 from sparkwap.erasure.lake_files import LakeFiles
 from sparkwap.erasure.progress import ErasureProgress
-from sparkwap.erasure.proof import Proof
+from sparkwap.erasure.proof import Proof, Scanner
 from sparkwap.erasure.request import Erase
 from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, literal, rows_gone
-from sparkwap.erasure.search import Search
+from sparkwap.erasure.search import Search, canonical, text_of
 from sparkwap.erasure.subject_tables import (
     FILE_ROWS,
     NodeColumns,
     SubjectTable,
+    check_columns,
     derived,
+    is_number,
     key_texts,
+    key_values,
     message_columns,
     places,
     with_columns,
@@ -49,8 +56,11 @@ class Found:
         others: The tables of other catalogs in the same database that refer to files of the
             subject.
         search: The keys and values for which the proof searches.
-        shared: Number of personal values that also belong to others, so the proof cannot search
-            for them.
+        shared: Column -> the number of personal values that also belong to others, so the proof
+            cannot search for them.
+        names: Number of keys and values that are also names in the lake or the project, so the
+            proof searches for them only in their own columns.
+        staying: Marked table -> the columns in which rows that stay would hold the subject.
         blockers: What to do before the operation, in words.
         heads: The snapshot of ``main`` of each place.
     """
@@ -62,7 +72,9 @@ class Found:
     reach: Mapping[str, set[Identifier]] = field(default_factory=dict)
     others: set[Identifier] = field(default_factory=set)
     search: Search = field(default_factory=lambda: Search(frozenset()))
-    shared: int = 0
+    shared: Mapping[str, int] = field(default_factory=dict)
+    names: int = 0
+    staying: Mapping[Identifier, set[str]] = field(default_factory=dict)
     blockers: list[str] = field(default_factory=list)
     heads: Mapping[Identifier, int | None] = field(default_factory=dict)
 
@@ -111,25 +123,51 @@ class SubjectFinder:
         """
         request, journal = self._request, self._journal
         marked = places(self._nodes, request.subject)
-        if request.source is not None:
-            marked = _with_source(marked, request.source)
         tables = {name: s for name, s in self._states.items() if s.kind == "table"}
         columns = {name: [c.name for c in s.columns] for name, s in tables.items()}
-        every = [*marked, *derived(self._nodes, marked, columns)]
+        load = self._lake.store.load
+        check_columns(
+            marked,
+            {
+                place.identifier: current_schema(load(tables[place.identifier].metadata_location))
+                for place in marked
+                if place.identifier in tables
+            },
+        )
+        listed = marked if request.source is None else _with_source(marked, request.source)
+        every = [*listed, *derived(self._nodes, listed, columns)]
         found = Found(
             tuple(with_columns(p, columns[p.identifier]) for p in every if p.identifier in columns)
         )
-        _check_values(request, found.places)
+        self._check_values(found.places)
         found.heads = {place.identifier: tables[place.identifier].main for place in found.places}
-        journal.learn(self._keys(columns), {}, ())
+        journal.learn(key_values(self._keys(columns), self._key_types(found, marked)), {}, ())
         journal.learn(self._spellings(found.places), {}, ())
-        self._read(found)
+        scanner = self._read(found)
         for place in found.places:
             rewrite = self._plan_table(found, place, tables[place.identifier])
             if rewrite is not None:
                 found.rewrites.append(rewrite)
+        found.staying = self._staying(found, scanner)
         found.blockers = self._blockers(found)
         return found
+
+    def _check_values(self, reached: Sequence[SubjectTable]) -> None:
+        """Refuse a new value for a column that no table has, or that is nested.
+
+        Raises:
+            ConfigError: No marked table has such a personal column.
+        """
+        columns = [(place.identifier, name) for place in reached for name in place.personal]
+        legal = {name.lower() for _, name in columns}
+        legal -= {n.lower() for table, n in columns if "<" in self._types(table).get(n, "<")}
+        unknown = sorted(set(self._request.new_values) - legal)
+        if unknown:
+            raise ConfigError(
+                f"No table has a personal column {', '.join(unknown)} of subject "
+                f"{self._request.subject}, or it is nested; nothing was changed. Its personal "
+                f"columns: {', '.join(sorted(legal)) or 'none'}."
+            )
 
     def _keys(self, columns: Mapping[Identifier, Sequence[str]]) -> tuple[str, ...]:
         request = self._request
@@ -152,7 +190,7 @@ class SubjectFinder:
         kinds = {name: self._types(name) for name in (place.identifier for place in reached)}
         typed = [kinds[place.identifier][key] for place in reached for key in place.keys]
         keys = [key for key in self._journal.keys if key.removeprefix("-").isdecimal()]
-        if not keys or not any(_is_whole_number(kind) for kind in typed):
+        if not keys or not any(map(is_number, typed)):
             return set()
         found: set[str] = set()
         for place in reached:
@@ -168,10 +206,15 @@ class SubjectFinder:
                 found.update(row[0].strip() for row in rows)
         return found
 
+    def _key_types(self, found: Found, marked: Iterable[SubjectTable]) -> set[str]:
+        names = {place.identifier for place in marked}
+        places = (place for place in found.places if place.identifier in names)
+        return {self._types(place.identifier)[key] for place in places for key in place.keys}
+
     def _types(self, identifier: Identifier) -> dict[str, str]:
         return {column.name: column.type for column in self._states[identifier].columns}
 
-    def _read(self, found: Found) -> None:
+    def _read(self, found: Found) -> Scanner:
         """Read every file: first to collect the subject's personal values, then to find them."""
         journal, ignored = self._journal, self._request.ignored
         by_key = Search.of(journal.keys, {}, ())
@@ -185,11 +228,64 @@ class SubjectFinder:
         journal.learn((), values, texts)
         own = {name: frozenset(found_texts) for name, found_texts in journal.values.items()}
         shared = self._files.each(paths, lambda path, data: scanner.shared(path, data, own))
-        found.shared = sum(map(len, shared.values()))
-        found.search = _search(self._request, journal, shared)
+        found.shared = {name: len(texts) for name, texts in sorted(shared.items())}
+        search = _search(self._request, journal, shared)
+        found.search = search.without(self._names())
+        found.names = len(search.words) - len(found.search.words)
         scanner = replace(scanner, search=found.search)
         found.proof = self._files.scan(scanner, paths)
         found.others = found.proof.tables(file_references.reachable(self._lake, rows.others()))
+        return scanner
+
+    def _names(self) -> str:
+        """Return the names of tables, columns, folders and nodes, one in a line."""
+        rows = self._lake.store.backend.known()
+        documents = self._lake.store.documents(rows)
+        schemas = (one.get(kind) for one in documents for kind in ("schemas", "partition-specs"))
+        found = {
+            self._lake.warehouse,
+            *(part for row in rows for part in row.identifier),
+            *(str(one.get("location")) for one in documents),
+            *(name for schema in schemas for name in _named(schema)),
+            *(node.node_id for node in self._nodes),
+        }
+        return "\n".join(sorted(map(canonical, found)))
+
+    def _staying(self, found: Found, scanner: Scanner) -> dict[Identifier, set[str]]:
+        """Search the rows of `main` that the rewrites leave, as the proof will do it."""
+        holding = {plain_location(file.path): file.path for file in found.proof.holding}
+        staying: dict[Identifier, set[str]] = {}
+        for place in found.places:
+            types = self._types(place.identifier)
+            clears = self._request.erases and place.action == "clear"
+            if place.any_cell or (clears and message_columns(types)):
+                continue  # Spark tells which rows go.
+            changed = None
+            if clears or not self._request.erases:
+                changed = {name.lower() for name in self._new_values(place, types)}
+            live = self._live_files(self._states[place.identifier]).intersection(holding)
+
+            keys = self._journal.keys if place.identifier in found.counts else None
+
+            def read(path: str, data: Data, keys: Any = keys, changed: Any = changed) -> Any:
+                return {"": scanner.staying(path, data, keys, changed)}
+
+            columns = self._files.each([holding[path] for path in live], read).get("")
+            if columns:
+                staying[place.identifier] = columns
+        return staying
+
+    def _live_files(self, state: TableState) -> set[str]:
+        """Return the data files of `main`; none if delete files hide some of their rows."""
+        document = self._lake.store.load(state.metadata_location)
+        snapshot = None if state.main is None else md.snapshot(document, state.main)
+        if snapshot is None:
+            return set()
+        with suppress(Unreadable):
+            files = Snapshot(self._lake.store, document, snapshot).files()
+            if not files.deletes:
+                return {plain_location(file.path) for file in files.data}
+        return set()
 
     def _plan_table(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite | None:
         """Return the rewrite that removes the subject from a table; None if there is no need."""
@@ -211,15 +307,14 @@ class SubjectFinder:
 
     def _rewrite(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite:
         request, conditions = self._request, Conditions(self._journal.salt)
-        columns = [column.name for column in state.columns]
         types = self._types(place.identifier)
-        rewrite = Rewrite(place.identifier, columns)
+        rewrite = Rewrite(place.identifier, list(types))
         by_key = Search(frozenset(self._journal.keys))
-        keyed = conditions.rows(replace(place, any_cell=False), by_key, {}, columns)
+        keyed = conditions.rows(replace(place, any_cell=False), by_key, {}, types)
         # An erasure also searches texts and cells for keys; a rectification only for old values.
         loose = replace(found.search, keys=by_key.keys) if request.erases else found.search
         naming = self._naming(place, rewrite.main, loose, types)
-        delete = conditions.rows(replace(place, keys=()), loose, naming, columns)
+        delete = conditions.rows(replace(place, keys=()), loose, naming, types)
         updates: list[Update] = []
         if request.erases and place.action == "delete":
             delete = _either(keyed, delete)
@@ -258,7 +353,7 @@ class SubjectFinder:
             return "false"
         naming = self._naming(own, main, search, types)
         conditions = Conditions(self._journal.salt)
-        return conditions.rows(own, Search(search.keys), naming, list(types))
+        return conditions.rows(own, Search(search.keys), naming, types)
 
     def _naming(
         self, place: SubjectTable, main: str, search: Search, types: Mapping[str, str]
@@ -293,6 +388,15 @@ class SubjectFinder:
         ]
         for identifier in sorted(reached):
             blockers.extend(self._own_blockers(self._states[identifier]))
+        for identifier, columns in sorted(found.staying.items()):
+            name = ".".join(identifier)
+            blockers.append(
+                f"rows of {name} that stay hold the subject (column {', '.join(sorted(columns))}): "
+                "give the keys as they have them, or mark the column (`personal` to clear it with "
+                "on_erase: clear, `subject_text` to delete the rows that name the subject), or "
+                "correct them, or ignore the column if it has other data (ignore: "
+                f"[{name}.<column>])"
+            )
         return [*blockers, *self._unmarked(found, reached)]
 
     def _open(self, found: Found, reached: set[Identifier]) -> Iterable[tuple[str, str]]:
@@ -340,21 +444,6 @@ class SubjectFinder:
             )
 
 
-def _check_values(request: Erase, reached: Sequence[SubjectTable]) -> None:
-    """Refuse a new value for a column that no table has.
-
-    Raises:
-        ConfigError: No marked table has such a personal column.
-    """
-    legal = {name.lower() for place in reached for name in place.personal}
-    unknown = sorted(set(request.new_values) - legal)
-    if unknown:
-        raise ConfigError(
-            f"No table has a personal column {', '.join(unknown)} of subject {request.subject}; "
-            f"nothing was changed. Its personal columns: {', '.join(sorted(legal)) or 'none'}."
-        )
-
-
 def _with_source(
     marked: Sequence[SubjectTable], source: tuple[Identifier, str]
 ) -> tuple[SubjectTable, ...]:
@@ -378,19 +467,24 @@ def _search(
     texts = [text for text in journal.texts if text not in common]
     if request.erases:
         return Search.of(journal.keys, values, texts)
-    new = {str(value).strip() for value in request.new_values.values() if value is not None}
+    new = {text for value in request.new_values.values() if (text := text_of(value))}
     former = {
         name: [text for text in found if text not in new]
         for name, found in values.items()
         if name in request.new_values
     }
-    return Search.of((), former, [t for t in texts if any(t in f for f in former.values())])
+    search = Search.of((), former, [t for t in texts if any(t in f for f in former.values())])
+    return replace(search, new=frozenset(new))
 
 
-def _is_whole_number(kind: str) -> bool:
-    return kind in ("tinyint", "smallint", "int", "bigint") or (
-        kind.startswith("decimal") and kind.replace(" ", "").endswith(",0)")
-    )
+def _named(schema: Any) -> Iterator[str]:
+    """Yield the names of the fields in schemas or partition specs."""
+    if isinstance(schema, Mapping):
+        if "name" in schema:
+            yield str(schema["name"])
+        schema = list(schema.values())
+    for one in schema if isinstance(schema, list | tuple) else ():
+        yield from _named(one)
 
 
 def _either(first: str, second: str) -> str:

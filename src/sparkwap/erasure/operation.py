@@ -43,7 +43,13 @@ from sparkwap.erasure.request import Erase
 from sparkwap.erasure.rewrite import Rewrite
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import NodeColumns
-from sparkwap.maintenance import expiry, file_references, live_manifests, orphans
+from sparkwap.maintenance import (
+    expiry,
+    file_references,
+    known_folders,
+    live_manifests,
+    orphans,
+)
 from sparkwap.maintenance.compaction import remove_leftovers
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations.found import ErasureResult
@@ -344,8 +350,36 @@ class Erasure:
         # A rollback may have brought a former state back while the others were read.
         fresh = file_references.reachable(self._lake, self._rows() - rows)
         paths = file_references.unreachable(paths, fresh)
+        # These go first, so that a rollback cannot bring back a table that has lost files.
+        file_references.delete_files(self._lake, self._former_tables(paths))
         file_references.delete_files(self._lake, paths)
         self._at("deleted")
+
+    def _former_tables(self, paths: Collection[str]) -> list[str]:
+        """Return the metadata files of the replaced tables to which some of the files belong."""
+        going = {plain_location(path) for path in paths}
+        if not going:
+            return []
+        rows = list(self._rows())
+        documents = dict(zip(rows, self._lake.store.documents(rows), strict=True))
+        publishes = self._lake.ledger.rows("publishes")
+        former = known_folders.former_documents(self._lake, documents, publishes, None)
+        exists = self._lake.store.files.exists
+
+        def loses_files(location: str) -> bool:
+            document = dict(former[location])
+            # A rollback leaves out the snapshots that have expired since.
+            snapshots = document.get("snapshots") or ()
+            document["snapshots"] = [
+                one for one in snapshots if exists(str(one.get("manifest-list", location)))
+            ]
+            try:
+                files = file_references.files_of_document(self._lake, location, document)
+            except FileNotFoundError:
+                return True
+            return not going.isdisjoint(map(plain_location, files))
+
+        return [location for location in former if loses_files(location)]
 
     def _rows(self) -> set[Pointer]:
         """Return the tables and views of all catalogs in the same database."""
@@ -402,7 +436,7 @@ class Erasure:
             forgotten=forgotten,
             outside=journal.outside,
             of_server=[file.path for file in of_server.holding],
-            shared=found.shared,
+            shared=sum(found.shared.values()),
             not_reached=report.not_reached(
                 object_store=local_path(self._lake.warehouse) is None,
                 catalog_server=not self._lake.store.backend.atomic,

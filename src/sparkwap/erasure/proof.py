@@ -8,7 +8,7 @@ in paths, summaries of snapshots, and the bytes of all other files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from urllib.parse import unquote
@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.model import Identifier
-from sparkwap.erasure.cells import candidates, equal, plain
+from sparkwap.erasure.cells import candidates, equal, filled, filtered, matching, plain
 from sparkwap.erasure.file_formats import Data, rows_of, size_of, unpacked
-from sparkwap.erasure.file_search import FileSearch, Owned, Wanted, column_name
+from sparkwap.erasure.file_search import FileSearch, Owned, Wanted, column_name, leaves
 from sparkwap.erasure.search import Search, text_of
 
 
@@ -135,56 +135,103 @@ class Scanner:
         if owner is None or owner.place is None or not owner.place.keys:
             return {}
         found: dict[str, set[tuple[str, bool]]] = {}
-        for is_subject, columns in self._personal(owner, path, data):
-            for name, column in columns:
-                for value in column.filter(is_subject).to_pylist():
+        for is_subject, _, columns in self._personal(owner, path, data):
+            for name, column in _leaves(owner, columns, is_subject):
+                for value in column.to_pylist():
                     if text := text_of(value):
                         found.setdefault(name, set()).add((text, isinstance(value, str)))
         return found
 
     def shared(self, path: str, data: Data, values: Wanted) -> dict[str, set[str]]:
-        """Return the values of a data file that also belong to other people, by column."""
+        """Return the values of a data file that also belong to other people, by column.
+
+        A row without a key may be the subject's.
+        """
         owner = self.owner(path)
         if owner is None or owner.place is None or not owner.place.keys:
             return {}
         found: dict[str, set[str]] = {}
-        for is_subject, columns in self._personal(owner, path, data):
-            for name, column in columns:
+        for _, is_other, columns in self._personal(owner, path, data):
+            for name, column in _leaves(owner, columns, is_other):
                 wanted = values.get(name, frozenset())
-                others = column.filter(pc.invert(is_subject)) if is_subject.true_count else column
-                for text in map(text_of, candidates(others, wanted)):
+                for text in map(text_of, candidates(column, wanted)):
                     if text in wanted:
                         found.setdefault(name, set()).add(text)
         return found
 
+    def staying(
+        self, path: str, data: Data, keys: Collection[str] | None, changed: Collection[str] | None
+    ) -> set[str]:
+        """Return the columns of a marked table's file in which rows hold the subject that stay.
+
+        Args:
+            path: The file.
+            data: Its content.
+            keys: The subject's keys; None if all rows stay.
+            changed: The columns (lower case) that get other values in the subject's rows; None if
+                these rows are deleted.
+        """
+        owner = self.owner(path)
+        if owner is None or owner.place is None:
+            return set()
+        look = FileSearch(self.search, self.ignored, owner, self._wanted(owner))
+        of_keys, texts = (
+            {name.lower() for name in names if keys is not None}
+            for names in (owner.place.keys, owner.place.texts)
+        )
+        found: set[str] = set()
+        for batch in rows_of(unpacked(path, data)[0], data):
+            names = [column_name(field, owner) for field in batch.schema]
+            columns = list(zip(names, batch.columns, strict=True))
+            none = pa.repeat(pa.scalar(False), len(batch))
+            naming = [
+                matching(column, (), self.search.raw_tokens, self.search.in_raw)
+                for name, column in columns
+                if name in texts
+            ]
+            own = [equal(column, keys or ()) for name, column in columns if name in of_keys]
+            gone = reduce(pc.or_, naming, none)
+            own_gone = reduce(pc.or_, own, gone)
+            for name, column in columns:
+                going = own_gone if changed is None or name in changed else gone
+                if name not in found and look.holds(filtered(column, pc.invert(going)), name):
+                    found.add(name)
+        return found
+
     def _personal(
         self, owner: Owned, path: str, data: Data
-    ) -> Iterator[tuple[pa.BooleanArray, list[tuple[str, pa.Array]]]]:
-        """Yield for each batch which rows are the subject's, and the personal columns by name."""
+    ) -> Iterator[tuple[pa.BooleanArray, pa.BooleanArray, list[tuple[str, pa.Array]]]]:
+        """Yield for each batch the subject's rows, those of others, and the personal columns."""
         place = owner.place
         if place is None or not place.personal:
             return
         keys = {key.lower() for key in place.keys}
-        personal = {name.lower() for name in place.personal}
+        personal = {part for n in place.personal for part in (n, n.partition(".")[0])}
+        needed = keys.union(map(str.lower, personal))
 
         def marked(field: pa.Field) -> bool:
-            return column_name(field, owner) in keys | personal
+            return column_name(field, owner) in needed
 
         for batch in rows_of(unpacked(path, data)[0], data, marked):
             columns = [
                 (column_name(field, owner), plain(column))
                 for field, column in zip(batch.schema, batch.columns, strict=True)
             ]
-            own = [equal(column, self.search.keys) for name, column in columns if name in keys]
-            if own:
-                yield (
-                    reduce(pc.or_, own),
-                    [
-                        (name, column)
-                        for name, column in columns
-                        if name in personal and not pa.types.is_nested(column.type)
-                    ],
-                )
+            found = [column for name, column in columns if name in keys]
+            if found:
+                own = reduce(pc.or_, [equal(column, self.search.keys) for column in found])
+                others = pc.and_not(reduce(pc.or_, map(filled, found)), own)
+                yield own, others, columns
+
+
+def _leaves(
+    owner: Owned, columns: Iterable[tuple[str, pa.Array]], rows: pa.BooleanArray
+) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the personal values in some rows, by the names of the columns and of their fields."""
+    for name, column in columns:
+        for inner_name, inner in leaves(filtered(column, rows), name):
+            if owner.place is not None and owner.place.is_personal(inner_name):
+                yield inner_name, inner
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,14 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
         else:
             text = "no row"
         lines.append(f"  {place.name}   {text}")
+    compared = [
+        f"{place.name}.{column.name} ({column.type})"
+        for place in found.places
+        for column in states[place.identifier].columns
+        if column.name in place.keys
+    ]
+    if compared:
+        lines.append(f"The keys are compared with {', '.join(compared)}.")
     holding = found.proof.holding
     lines.append(
         f"{len(holding)} of {len(found.proof.files)} files of the lake hold the subject "
@@ -41,8 +49,14 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
     )
     if found.shared:
         lines.append(
-            f"{found.shared} of its personal values also belong to others, so the proof does not "
-            "search for them."
+            f"{sum(found.shared.values())} of its personal values also belong to others ("
+            + ", ".join(f"{name} {count}" for name, count in found.shared.items())
+            + "), so the proof does not search for them."
+        )
+    if found.names:
+        lines.append(
+            f"{found.names} of its keys and values are also names of tables, columns or the "
+            "project, so the proof searches for them only in their own columns."
         )
     lines += of_others(found.others)
     for identifier in sorted(found.touched() & set(states)):

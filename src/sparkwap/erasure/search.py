@@ -13,7 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property, lru_cache
@@ -22,8 +22,10 @@ from urllib.parse import unquote
 
 WORD_LENGTH = 5
 NUMBER_LENGTH = 7
-NOT_SIMPLE = r"[^\x00-\x7fÀ-ÿ]|\\|base64:"
+NOT_SIMPLE = r"[^\t-\r -\x7fÀ-ÿ]|\\|base64:"
 """Where a text has other characters than ASCII and Latin-1's letters, an escape or base64.
+
+Control characters are among the others.
 
 `canonical` changes only the spaces of all other texts, and `re.IGNORECASE` only their letters'
 case, so they have each token of the words that they contain; see `Search.tokens`.
@@ -36,6 +38,7 @@ _LETTERS = re.compile("[\x00-\x7fÀ-ÿ]*")
 _TOKEN = re.compile("[a-z0-9à-öø-ÿ]+")
 _PAIR = re.compile(r"([A-Za-z_]\w*)=([^/,&\s]*)")
 _BASE64 = re.compile(r"base64:([A-Za-z0-9+/]+=*)")
+_BINARY = re.compile("[\x00-\x08\x0e-\x1f\ufffd]")
 _EPOCH = date(1970, 1, 1)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _SPACES = frozenset("bfnrt")
@@ -61,8 +64,10 @@ def text_of(value: Any) -> str | None:
         return canonical(value.decode("utf-8", "replace"))
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat(" ")
-    if isinstance(value, Decimal):
-        return format(value, "f")
+    if isinstance(value, float | Decimal):
+        # 42.00 and 42.0 are the same number as 42.
+        text = format(Decimal(str(value)), "f")
+        return text.rstrip("0").rstrip(".") if "." in text else text
     return canonical(str(value))
 
 
@@ -92,11 +97,13 @@ class Search:
         keys: The subject's keys, as text.
         values: Personal column (lower case) -> the subject's values in it, as text.
         words: The keys and values to search for everywhere, as whole words, in any case.
+        new: New values. What is in one of them, in this very spelling, is not found.
     """
 
     keys: frozenset[str]
     values: Mapping[str, frozenset[str]] = field(default_factory=dict)
     words: frozenset[str] = frozenset()
+    new: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -143,7 +150,8 @@ class Search:
 
     def in_text(self, text: str) -> bool:
         """Return whether a text contains a word, with or without JSON's escapes or base64."""
-        return _in(self._pattern, text) or any(_in(self._pattern, one) for one in _decoded(text))
+        texts = (text, *_decoded(text))
+        return any(self._in(self._pattern, one) or self._in_binary(one) for one in texts)
 
     def in_raw(self, text: str) -> bool:
         """Return whether the raw text of a bad row contains a word or a key.
@@ -153,7 +161,49 @@ class Search:
         """
         if self.in_text(text):
             return True
-        return any(_in(self._key_pattern, one) for one in (text, *_decoded(text)))
+        return any(self._in(self._key_pattern, one) for one in (text, *_decoded(text)))
+
+    def without(self, names: str) -> Search:
+        """Return the search without the words that a text of names contains."""
+        words = self.words
+        while pattern := replace(self, words=words)._pattern:
+            found = {word.lower() for word in pattern.findall(names)}
+            left = frozenset(word for word in words if word.lower() not in found)
+            if left == words:
+                break
+            words = left
+        return replace(self, words=words)
+
+    def _in(self, pattern: re.Pattern[str] | None, text: str) -> bool:
+        if pattern is None:
+            return False
+        texts = (text, unescaped(text)) if "\\" in text else (text,)
+        return any(pattern.search(self._without_new(canonical(one))) for one in texts)
+
+    def _in_binary(self, text: str) -> bool:
+        """Return whether bytes have a word after its length, which may look like a letter."""
+        if self._sized is None or not _BINARY.search(text):
+            return False
+        return self._sized.search(self._without_new(text)) is not None
+
+    @cached_property
+    def _sized(self) -> re.Pattern[str] | None:
+        words = (
+            f"(?-i:[{re.escape(''.join(_lengths(word)))}]){re.escape(word)}"
+            for word in sorted(self.words)
+        )
+        return re.compile("|".join(words), re.IGNORECASE) if self.words else None
+
+    def _without_new(self, text: str) -> str:
+        return self._new_pattern.sub("\0", text) if self._new_pattern else text
+
+    def _starts_new(self, text: str) -> bool:
+        return any(value.startswith(text) for value in self.new)
+
+    @cached_property
+    def _new_pattern(self) -> re.Pattern[str] | None:
+        new = "|".join(re.escape(value) for value in sorted(self.new, key=len, reverse=True))
+        return re.compile(rf"(?<!\w)(?:{new})(?!\w)") if new else None
 
     @cached_property
     def _key_pattern(self) -> re.Pattern[str] | None:
@@ -163,7 +213,11 @@ class Search:
     def in_column(self, value: Any, wanted: frozenset[str]) -> bool:
         """Return whether a cell is one of ``wanted``, or contains a word."""
         text = text_of(value)
-        return text is not None and (text in wanted or self.in_text(text))
+        if text is None:
+            return False
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        return text in wanted or self.in_text(value if isinstance(value, str) else text)
 
     def in_pairs(self, text: str, wanted: Mapping[str, frozenset[str]]) -> bool:
         """Return whether a path or summary has ``column=value`` with a wanted value."""
@@ -176,6 +230,11 @@ class Search:
         """Return whether a column's lower or upper bound is a wanted value, or a prefix of it."""
         if text is None:
             return False
+        if len(text) >= _TRUNCATED and self.new:
+            # What may be the start of a new value is no former one; the data file tells.
+            ends = range(_TRUNCATED - 1)
+            starts = (n for n in ends if self._starts_new(text[n : _TRUNCATED - 1]))
+            text = text[: next(starts, len(text))]
         if canonical(text) in wanted or self.in_text(text):
             return True
         if len(text) < _TRUNCATED:
@@ -210,12 +269,15 @@ def _parts(word: str) -> list[str]:
     return [part for at, part in parts if at < host] or [part for _, part in parts]
 
 
-def _in(pattern: re.Pattern[str] | None, text: str) -> bool:
-    if pattern is None:
-        return False
-    if pattern.search(canonical(text)):
-        return True
-    return "\\" in text and pattern.search(canonical(unescaped(text))) is not None
+def _lengths(word: str) -> set[str]:
+    """Return the bytes before a text in Avro, Protobuf and Variant, as characters."""
+    size = len(word.encode())
+    found = {size << 2 | 1 if size < 64 else 0}
+    for number in (size, size * 2):
+        while number > 127:
+            number >>= 7
+        found.add(number)
+    return {chr(one) if one < 128 else "\ufffd" for one in found}
 
 
 def bound_text(kind: str, data: bytes) -> str | None:
@@ -230,10 +292,10 @@ def bound_text(kind: str, data: bytes) -> str | None:
         days = int.from_bytes(data, "little", signed=True)
         return _day(days)
     if kind in ("float", "double"):
-        return str(struct.unpack("<f" if len(data) == 4 else "<d", data)[0])
+        return text_of(struct.unpack("<f" if len(data) == 4 else "<d", data)[0])
     if kind.startswith("decimal"):
         scale = int(kind.rstrip(")").rpartition(",")[2])
-        return format(Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale), "f")
+        return text_of(Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale))
     if kind.startswith("timestamp") and len(data) == 8:
         return _moment(int.from_bytes(data, "little", signed=True))
     return data.decode("utf-8", "replace")

@@ -16,9 +16,12 @@ become null.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, Literal
+from uuid import UUID
 
 from sparkwap.catalog.model import Identifier
 from sparkwap.core.errors import ConfigError
@@ -38,6 +41,7 @@ _QUARANTINE = frozenset({"file_path", "line", "reason", QUARANTINED_ROW})
 FILE_ROWS = "_file_rows"
 _ACTIONS = ("delete", "clear")
 _MAX_KEYS = 10_000
+_TYPES = "cannot be nested or a variant; mark a column with one value"
 
 Action = Literal["delete", "clear"]
 
@@ -89,9 +93,13 @@ class SubjectTable:
     def wanted(self, search: Search) -> dict[str, frozenset[str]]:
         """Return column (lower case) -> the subject's keys or values that it may hold."""
         found = {name.lower(): search.keys for name in self.keys}
-        for name in self.personal:
-            found[name.lower()] = search.values.get(name.lower(), frozenset())
-        return found
+        personal = {n: values for n, values in search.values.items() if self.is_personal(n)}
+        return found | personal
+
+    def is_personal(self, name: str) -> bool:
+        """Return whether a column (lower case), or the field of one, has personal values."""
+        marked = {column.lower() for column in self.personal}
+        return any(name == one or name.startswith(f"{one}.") for one in marked)
 
 
 def places(nodes: Iterable[NodeColumns], subject: str) -> tuple[SubjectTable, ...]:
@@ -108,7 +116,14 @@ def places(nodes: Iterable[NodeColumns], subject: str) -> tuple[SubjectTable, ..
         subjects |= _subjects(node)
         place = _place(node, subject, problems)
         if place is not None:
-            found[place.identifier] = place
+            other = found.get(place.identifier)
+            found[place.identifier] = _both(other, place, problems) if other else place
+    problems += [
+        f"{place.name}: {', '.join(place.personal)} is personal, but no column is marked as the "
+        f"key; mark it with `meta: {{subject: {subject}}}`, or add the key to the model"
+        for place in found.values()
+        if place.personal and not place.keys
+    ]
     if not found and not problems:
         known = ", ".join(sorted(subjects)) or "none"
         problems.append(
@@ -174,12 +189,14 @@ def with_columns(place: SubjectTable, columns: Collection[str]) -> SubjectTable:
     def existing(names: Iterable[str]) -> tuple[str, ...]:
         return tuple(present[name.lower()] for name in names if name.lower() in present)
 
+    fields = (n for n in place.personal if "." in n and n.partition(".")[0].lower() in present)
+    fields = (n for n in fields if n.lower() not in present)
     # Where rows stay, only these cells are cleared.
     own = message_columns(columns) if place.action == "delete" else ()
     return replace(
         place,
         keys=existing(place.keys),
-        personal=existing(place.personal),
+        personal=(*existing(place.personal), *fields),
         texts=existing(dict.fromkeys([*place.texts, *raw_columns(columns), *own])),
     )
 
@@ -192,17 +209,77 @@ def _place(node: NodeColumns, subject: str, problems: list[str]) -> SubjectTable
         return None
     name = ".".join(node.identifier)
     actions = {str(node.columns[key].get("on_erase", "delete")) for key in keys} or {"delete"}
-    if personal and not keys:
-        problems.append(
-            f"{name}: {', '.join(personal)} is personal, but no column is marked as the key; mark "
-            f"it with `meta: {{subject: {subject}}}`, or add the key to the model"
-        )
     if len(actions) > 1 or not actions <= set(_ACTIONS):
         problems.append(
             f"{name}: on_erase is {', '.join(sorted(actions))}; legal: one of {', '.join(_ACTIONS)}"
         )
     action: Action = "clear" if actions == {"clear"} else "delete"
     return SubjectTable(node.identifier, keys, personal, texts, action)
+
+
+def _both(one: SubjectTable, other: SubjectTable, problems: list[str]) -> SubjectTable:
+    """Return a table with the marks of two nodes, such as a model and a source."""
+    if one.keys and other.keys and one.action != other.action:
+        problems.append(f"{one.name}: on_erase is {one.action} and {other.action} in two nodes")
+
+    def of_both(names: Iterable[str], more: Iterable[str]) -> tuple[str, ...]:
+        return tuple({name.lower(): name for name in (*names, *more)}.values())
+
+    return replace(
+        other,
+        keys=of_both(one.keys, other.keys),
+        personal=of_both(one.personal, other.personal),
+        texts=of_both(one.texts, other.texts),
+        action=one.action if one.keys else other.action,
+    )
+
+
+def check_columns(
+    marked: Iterable[SubjectTable], schemas: Mapping[Identifier, Mapping[str, Any]]
+) -> None:
+    """Check that the marks name columns of their tables, of types on which they have an effect.
+
+    Args:
+        marked: The marked tables.
+        schemas: The present Iceberg schemas of the lake's tables.
+
+    Raises:
+        ConfigError: Some do not; the message has all of them.
+    """
+    problems: list[str] = []
+    for place in marked:
+        if place.identifier not in schemas:
+            continue
+        top = {
+            one["name"].lower(): one["type"] for one in schemas[place.identifier].get("fields", ())
+        }
+        inner = {name for column, kind in top.items() for name in _inner(kind, column)}
+        for name in dict.fromkeys((*place.keys, *place.personal, *place.texts)):
+            told, kind = f"{place.name}.{name}", top.get(name.lower())
+            if kind is None and name.lower() not in inner:
+                problems.append(f"{told} is marked, but the table has no such column")
+            elif kind == "variant" or (name in place.keys and not isinstance(kind, str)):
+                problems.append(f"{told}: a {'key' if name in place.keys else 'mark'} {_TYPES}")
+            elif name in place.texts and kind != "string":
+                problems.append(f"{told}: subject_text needs a column of texts")
+            elif kind is None and place.action == "clear":
+                problems.append(f"{told}: on_erase: clear needs the mark on the whole column")
+    if problems:
+        raise ConfigError(
+            "The marks of the subject do not fit the tables of the lake; nothing was changed.\n  "
+            + "\n  ".join(problems)
+            + "\nCorrect them in the YAML of the models, or build the tables, and run again."
+        )
+
+
+def _inner(kind: Any, name: str) -> Iterator[str]:
+    """Yield the names of the fields in a nested type, as `file_search.leaves` has them."""
+    if isinstance(kind, Mapping):
+        for one in kind.get("fields", ()):
+            yield (field_name := f"{name}.{one['name'].lower()}")
+            yield from _inner(one["type"], field_name)
+        for part in ("element", "key", "value"):
+            yield from _inner(kind.get(part), name)
 
 
 def _is(mark: Any, subject: str) -> bool:
@@ -213,6 +290,53 @@ def _subjects(node: NodeColumns) -> set[str]:
     marks = [meta.get(SUBJECT) for meta in node.columns.values()]
     listed = (mark if type(mark) is list else [mark] for mark in marks if mark)
     return {str(subject) for mark in listed for subject in mark}
+
+
+def is_whole(kind: str) -> bool:
+    """Return whether a column type of Spark has only whole numbers."""
+    return kind in ("tinyint", "smallint", "int", "bigint") or (
+        kind.startswith("decimal") and kind.endswith(",0)")
+    )
+
+
+def is_number(kind: str) -> bool:
+    """Return whether a column type of Spark has numbers."""
+    return is_whole(kind) or kind.startswith(("decimal", "float", "double"))
+
+
+def key_values(keys: Iterable[str], kinds: Collection[str]) -> set[str]:
+    """Return the keys, and the texts of the values that they are in the key columns.
+
+    Args:
+        keys: The keys, as they are given.
+        kinds: The types of the key columns; empty if no table has one.
+
+    Raises:
+        ConfigError: Some keys cannot be a value of any key column.
+    """
+    read = {key: {_value(key, kind) for kind in kinds} for key in keys}
+    wrong = sum(values == {None} for values in read.values())
+    if wrong:
+        raise ConfigError(
+            f"{wrong} of {len(read)} keys cannot be a value of any marked key column (their types: "
+            f"{', '.join(sorted(kinds))}); nothing was changed. Give the keys as these columns "
+            "have them."
+        )
+    return {*read, *(value for values in read.values() for value in values if value is not None)}
+
+
+def _value(key: str, kind: str) -> str | None:
+    if is_number(kind):
+        try:
+            number = Decimal(key)
+        except ArithmeticError:
+            return None
+        whole = number.is_finite() and abs(number) < 10**38 and number % 1 == 0
+        return str(int(number)) if whole else None
+    with suppress(ValueError):
+        # Spark reads a UUID as text of this form.
+        return str(UUID(key)) if len(key) == len(str(UUID(int=0))) else key
+    return key
 
 
 def key_texts(keys: Iterable[Any]) -> tuple[str, ...]:

@@ -249,20 +249,22 @@ class Maintainer:
         one.outdated = replace(one.outdated, metadata_files=tuple(files))
         if not files:
             return
+        gone: list[str] = []
         for start in range(0, len(files), _DELETED_TOGETHER):
             part = files[start : start + _DELETED_TOGETHER]
-            store.map(store.files.delete, part)
-            if store.files.exists(part[0]):
-                one.outdated = replace(one.outdated, metadata_files=())
+            deleted = store.map(store.files.delete, part)
+            gone += [path for path, done in zip(part, deleted, strict=True) if done]
+            if left := [path for path in part if path not in gone]:
                 report.failed.append(
-                    f"{one.name}: {part[0]}, a metadata file of a former state, could not be "
+                    f"{one.name}: {left[0]}, a metadata file of a former state, could not be "
                     "deleted. The table is as it was. Check the rights to delete there; the next "
-                    "maintenance tries again."
+                    "maintenance or sweep tries again."
                 )
-                return
-        self._record(
-            {**self._row(one, "metadata", None), "outcome": "done", "metadata_files": len(files)}
-        )
+                break
+        one.outdated = replace(one.outdated, metadata_files=tuple(gone))
+        if gone:
+            row = {**self._row(one, "metadata", None), "outcome": "done"}
+            self._record({**row, "metadata_files": len(gone)})
 
     def _row(self, one: TableReport, action: str, chosen: Choice | None) -> dict[str, Any]:
         schema, name = one.identifier

@@ -186,6 +186,12 @@ def test_hidden_places_are_erased(
         f"insert into {schema}.letters select /*+ coalesce(1) */ * from values "
         f"(41, 'hello'), (42, 'I am {ANNA}'), (43, 'bye') as letters(customer_id, said)",
         f"delete from {schema}.letters where customer_id = 42",
+        # Keys that were whole numbers once, and nested values.
+        f"create table {schema}.orders (customer_id double, paid decimal(12,2), contact "
+        "struct<emails: array<string>>)",
+        f"insert into {schema}.orders values (42.0, 42.00, named_struct('emails', "
+        f"array('{ANNA}'))), "
+        "(42.5, 42.50, null), (double('nan'), 41.00, null), (double('1e300'), null, null)",
         # Other formats than Parquet, which PyIceberg does not read: her name is known from one,
         # and spelled otherwise in the other.
         f"create schema {schema}_files",
@@ -217,6 +223,11 @@ def test_hidden_places_are_erased(
                 columns: [{name: customer_id, config: {meta: {subject: customer}}}]
               - name: letters
                 columns: [{name: customer_id, config: {meta: {subject: customer}}}]
+              - name: orders
+                columns:
+                  - {name: customer_id, config: {meta: {subject: customer}}}
+                  - {name: paid, config: {meta: {subject: customer}}}
+                  - {name: contact.emails, config: {meta: {personal: customer}}}
           - name: files
             schema: "{{ target.schema }}_files"
             tables:
@@ -261,6 +272,7 @@ def test_hidden_places_are_erased(
     assert people_spark.rows(f"select memo from {schema}_files.memos") == [("bye",), ("hello",)]
     assert people_reader.table(schema, "calls").values("customer_id") == [41, 43]
     assert people_reader.table(schema, "letters").values("customer_id") == [41, 43]
+    assert len(people_reader.table(schema, "orders").rows) == 3
     assert people_reader.metadata(schema, "letters")["format-version"] == 3
     letters = [path for path in lake_files.paths() if "/letters/" in path]
     assert [path for path in letters if path.endswith(".puffin")] == []

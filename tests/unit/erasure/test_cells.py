@@ -55,7 +55,7 @@ def test_a_text_with_a_word_has_its_token_or_is_not_simple(data: st.DataObject) 
 def test_simple_letters_have_one_form() -> None:
     for letter in map(chr, (*range(0x80), *range(0xC0, 0x100))):
         assert canonical(f"x{letter}x") == (f"x{letter}x" if letter.strip() else "x x")
-        assert re.search(NOT_SIMPLE, letter) is None or letter == "\\"
+        assert re.search(NOT_SIMPLE, letter) is None or letter == "\\" or letter < " "
 
 
 @example(["\u0130stanbul"], ["istanbul"], pa.string())

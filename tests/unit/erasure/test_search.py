@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 from datetime import date, datetime
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
+from sparkwap.erasure.cells import candidates
 from sparkwap.erasure.search import Search, bound_text, text_of, unescaped
 
 ANNA = Search.of(["42"], {"email": ["anna@mail.example"]}, ["anna@mail.example"])
@@ -82,5 +85,23 @@ def test_bounds_are_decoded_by_their_types(kind: str, data: bytes, text: str) ->
 def test_the_text_of_a_value() -> None:
     assert text_of(date(1990, 5, 17)) == "1990-05-17"
     assert text_of(datetime(2020, 1, 2, 3)) == "2020-01-02 03:00:00"
-    assert text_of(Decimal("1.50")) == "1.50"
+    assert text_of(Decimal("1.50")) == "1.5"
+    assert text_of(Decimal("42.00")) == text_of(42.0) == text_of(42) == "42"
+    assert text_of(1e16) == text_of(10**16)
     assert text_of(["nested"]) is None
+
+
+@pytest.mark.parametrize("size", [*range(8, 70), 200])
+def test_a_length_before_a_text_is_no_letter_of_it(size: int) -> None:
+    text = ("a" * size + "@x.exam")[-size:]
+    search = Search.of([], {}, [text])
+    double = size * 2
+    avro = bytes([double] if double < 128 else [double & 127 | 128, double >> 7]) + text.encode()
+    variant = bytes([size << 2 | 1]) if size < 64 else bytes([0x40]) + size.to_bytes(4, "little")
+    length = bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
+    for data in (avro, variant + text.encode(), b"\x0a" + length + text.encode()):
+        message = b"\x00\x00\x00\x00\x07" + data + b"after"
+        assert search.in_text("base64:" + base64.b64encode(message).decode())
+        assert search.in_column(message, frozenset())
+        assert message in candidates(pa.array([message, b"x"]), (), search.tokens)
+    assert not search.in_text(f"a letter {text}after")

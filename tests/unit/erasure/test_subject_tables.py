@@ -113,7 +113,7 @@ def test_keys_are_compared_as_text() -> None:
 def test_no_statement_contains_a_key() -> None:
     conditions = Conditions("ab")
     place = SubjectTable(("s", "t"), ("id",))
-    sql = conditions.rows(place, Search(frozenset({"anna-berg"})), {}, ["id"])
+    sql = conditions.rows(place, Search(frozenset({"anna-berg"})), {}, {"id": "string"})
     assert "anna" not in sql
     assert conditions.digest("anna-berg") in sql
     assert "sha2(concat('ab:', trim(regexp_replace(cast(`id` as string), '" in sql
@@ -122,12 +122,12 @@ def test_no_statement_contains_a_key() -> None:
 def test_a_key_in_text_may_have_another_spelling() -> None:
     sql = Conditions("ab").spelled("id", ["42"])
     assert "42" not in sql.replace(Conditions("ab").digest("42"), "")
-    assert "regexp_replace(trim(`id`), '^[+]?(-?)0*([0-9]+)$', '$1$2')" in sql
+    assert "regexp_replace(trim(`id`), '^[+]?(-?)0*([0-9]+)([.]0*)?$', '$1$2')" in sql
 
 
 def test_an_empty_search_finds_no_row() -> None:
     assert (
-        Conditions("ab").rows(SubjectTable(("s", "t")), Search(frozenset({"1"})), {}, ["a"])
+        Conditions("ab").rows(SubjectTable(("s", "t")), Search(frozenset({"1"})), {}, {"a": "int"})
         == "false"
     )
 
@@ -139,3 +139,16 @@ def test_all_unicode_forms_of_a_name_are_searched_for() -> None:
         for form in ("J\u00f6rg von B", "Jo\u0308rg von B"):
             assert conditions.digest(form) in sql
     assert r"\\u00a0" in conditions.hashed("name")
+
+
+def test_a_table_of_two_nodes_has_the_marks_of_both() -> None:
+    nodes = [
+        node("crm", customer_id={**KEY, "on_erase": "clear"}, email=PERSONAL),
+        node("crm", "source", phone=PERSONAL, email=PERSONAL),
+    ]
+    for one in (nodes, nodes[::-1]):
+        (place,) = places(one, "customer")
+        assert (place.keys, set(place.personal)) == (("customer_id",), {"email", "phone"})
+        assert place.action == "clear"
+    with pytest.raises(ConfigError, match="on_erase is clear and delete in two nodes"):
+        places([*nodes, node("crm", "seed", id=KEY)], "customer")

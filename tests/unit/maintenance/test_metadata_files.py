@@ -144,6 +144,17 @@ def test_what_cannot_be_deleted_is_said(many: Bench, monkeypatch: pytest.MonkeyP
     assert many.lake.ledger.rows("maintenance") == []
 
 
+def test_only_deleted_files_are_counted(many: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    delete, second = many.lake.store.files.delete, former(many)[1]
+    monkeypatch.setattr(
+        many.lake.store.files, "delete", lambda path: path != second and delete(path)
+    )
+    said = "\n".join(lines(maintain(many)))
+    assert "removed 5 old metadata files" in said and f"{second}, a metadata file" in said
+    (row,) = many.lake.ledger.rows("maintenance")
+    assert row["metadata_files"] == 5
+
+
 def test_a_table_with_unpublished_work_is_left_alone(many: Bench) -> None:
     changed(many, 5)
     before = on_disk(many)
