@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 # Seconds to connect, and to wait for an answer: a commit of many tables may take long.
 _TIMEOUT = (10, 300)
 # The server is busy, so any request is sent again. A proxy says 503 also if it has lost the answer:
-# a refusal of the second request does not tell whether the first was carried out; see `Store`.
+# a refusal of the second request does not tell whether the first was carried out; see `Store`. A
+# request that has no condition of its own is sent again only if what it changes is as before.
 _BUSY = frozenset({429, 503})
 # A proxy lost the answer: only a request that changes nothing may be sent again.
 _LOST = frozenset({502, 504})
@@ -106,8 +107,16 @@ class RestClient:
             if not token:
                 return found
 
-    def _send(self, method: str, path: str, **more: Any) -> Response:
+    def _send(
+        self, method: str, path: str, *, check: Callable[[], None] = lambda: None, **more: Any
+    ) -> Response:
         """Send a request; repeats it while the server is busy.
+
+        Args:
+            method: The method.
+            path: The path below that of the catalog.
+            check: Called before each repetition, and raises to stop it.
+            more: Arguments of the request.
 
         Raises:
             CatalogError: There is no answer to a request that changes nothing.
@@ -119,6 +128,7 @@ class RestClient:
             if answer.status_code not in again:
                 return answer
             time.sleep(_pause(answer, attempt))
+            check()
         return self._send_once(method, path, **more)
 
     def _send_once(self, method: str, path: str, **more: Any) -> Response:
