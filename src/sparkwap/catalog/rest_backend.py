@@ -113,10 +113,10 @@ class RestBackend(RestSchemas):
             raise Conflict(swap, f"{'.'.join(row.identifier)} is gone")
 
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
-        done = [self._is_made(swap) for swap in swaps]
-        if all(done):
+        done = {self._is_made(swap) for swap in swaps}
+        if done == {True}:
             return "made"
-        return "unknown" if any(done) else "not made"
+        return "not made" if done == {False} else "unknown"
 
     def register(self, row: Pointer) -> None:
         """Create a table under a free name from an existing metadata file.
@@ -240,6 +240,8 @@ class RestBackend(RestSchemas):
 
     def rename(self, before: Identifier, after: Identifier, kind: Kind) -> None:
         row = self._load(before, kind)
+        if row is None:
+            raise Conflict(None, f"{'.'.join(before)} does not exist")
         self._rename(before, after, kind, lambda: self._require(row))
 
     def _rename(
@@ -351,17 +353,19 @@ class RestBackend(RestSchemas):
         if self._load(row.identifier, row.kind) != row:
             raise Conflict(None, f"{'.'.join(row.identifier)} changed meanwhile")
 
-    def _is_made(self, swap: PointerUpdate) -> bool:
+    def _is_made(self, swap: PointerUpdate) -> bool | None:
         row = swap.after or swap.before
         assert row is not None
         found = self.get(row.identifier)
         if swap.after is None:
-            return found is None
+            return found is None or (False if found == row else None)
         if found is None:
             return False
+        document = self.document(found.location) or self._read(found.location)
         if swap.change is not None:
-            return swap.change.is_made(self.document(found.location) or self._read(found.location))
-        return found.location == row.location
+            return swap.change.is_made(document)
+        log = (step["metadata-file"] for step in document.get("metadata-log") or ())
+        return row.location in (found.location, *log)
 
     def _table(self, identifier: Identifier) -> Pointer | None:
         return self._load(identifier, "table")

@@ -32,6 +32,7 @@ from sparkwap.catalog.files import local_path
 from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.pointers import PointerUpdate
 from sparkwap.catalog.rest_backend import MULTI_TABLE
+from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import CatalogError
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.sequential_publish import SequentialPublish
@@ -654,3 +655,51 @@ def test_another_process_completes_a_rollback_that_frees_a_name(
     assert "all its tables are rolled back" in told[0][0]
     assert lake.lake.relations("s") == ({"a": "table"} if replaced else {})
     assert not replaced or lake.read("a") == [1]
+
+
+def test_a_lost_answer_to_an_append_that_others_have_followed(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = make(Rules())
+    lake.lake.ledger.append(LedgerRows("runs", [{"run_id": "zero"}]))
+    other = Lake("lake", lake.lake.properties)
+    rows = lake.lake.store.backend
+    plain, lost = rows._send_once, [True]
+
+    def once(method: str, path: str, **more: Any) -> Any:
+        answer = plain(method, path, **more)
+        if method == "POST" and path == "namespaces/wap_ledger/tables/runs" and lost:
+            lost.clear()
+            other.ledger.append(LedgerRows("runs", [{"run_id": "two"}]))
+            answer.status_code = 503
+        return answer
+
+    monkeypatch.setattr(rows, "_send_once", once)
+    lake.lake.ledger.append(LedgerRows("runs", [{"run_id": "one"}]))
+    third = Lake("lake", lake.lake.properties)
+    found = [row["run_id"] for row in third.ledger.rows("runs")]
+    assert sorted(found) == ["one", "two", "zero"]
+    other.close()
+    third.close()
+
+
+def test_an_expiry_that_is_refused_is_staged_again(make: Callable[..., Bench]) -> None:
+    lake = make(Rules())
+    lake.table("a", 1)
+    lake.write(("s", "a"), 2, branch="main")
+    stagings: list[int] = []
+
+    def stage() -> Staged[int]:
+        row = lake.lake.store.backend.get(("s", "a"))
+        document = lake.lake.store.load(row.location)
+        old = [one["snapshot-id"] for one in document["snapshots"]][:-1]
+        if not stagings:
+            lake.write(("s", "a"), 3, branch="main")
+        stagings.append(len(old))
+        change = MetadataChange(document).remove_snapshots(old)
+        return Staged(len(old), *lake.lake.store.grow([(row, change)]))
+
+    assert lake.lake.store.commit(stage, "maintain", table="s.a", run_id=RUN) == 2
+    assert stagings == [1, 2]
+    row = lake.lake.store.backend.get(("s", "a"))
+    assert len(lake.lake.store.load(row.location)["snapshots"]) == 1
