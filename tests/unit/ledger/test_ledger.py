@@ -263,3 +263,24 @@ def test_a_publish_is_found_by_publish_id_and_run_id(lake: Lake) -> None:
     lake.ledger.append(LedgerRows("publishes", [undo]))
     assert lake.ledger.publish("bbbbbbbb")[0].rolled_back
     assert lake.ledger.publish("aaaa") == []
+
+
+def test_a_publish_days_after_its_audit_counts_the_tests(lake: Lake) -> None:
+    later = {"minutes": 3 * 24 * 60, "verdict": "published", "run_id": "r2"}
+    table: dict[str, Any] = {"schema": "s", "name": "a", "candidate_snapshot": 7}
+    test = {"test_id": "t", "audited": {"model.p.a": "7"}, "executed_at": NOW}
+    lake.ledger.append(
+        [
+            LedgerRows(
+                "nodes",
+                [
+                    node("model.p.a", verdict="held", run_id="r1", **table),
+                    node("model.p.a", **later, **table),
+                ],
+            ),
+            LedgerRows("tests", [test]),
+        ]
+    )
+    assert [row["test_id"] for row in lake.ledger.tests_of({"model.p.a": ("s", "a")})] == ["t"]
+    (of_others,) = lake.ledger.tests_of_others({("s", "a"): "model.q.a"}).values()
+    assert [row["test_id"] for row in of_others] == ["t"]
