@@ -28,7 +28,6 @@ from sparkwap.ledger.records import (
     token_of,
 )
 from sparkwap.ledger.rollback_plan import undone_entries
-from sparkwap.ledger.schemas import SCHEMAS
 from sparkwap.ledger.tables import TableChange, ex
 
 _WRITTEN = {
@@ -414,12 +413,8 @@ class Ledger(JournalTable):
         return [DeliveredAlert(row["route"], row["fingerprint"], row["at"]) for row in rows]
 
     def recent(self, table: str, since: datetime) -> list[dict[str, Any]]:
-        """Return the rows of a table of `_WRITTEN` since a time.
-
-        Columns that an older version of sparkwap has not created are None.
-        """
-        rows = self.read(table, ex.GreaterThanOrEqual(_WRITTEN[table], since.isoformat()))
-        return [{**dict.fromkeys(SCHEMAS[table].names), **row} for row in rows]
+        """Return the rows of a table of `_WRITTEN` since a time."""
+        return self.read(table, ex.GreaterThanOrEqual(_WRITTEN[table], since.isoformat()))
 
     def _of_branch(
         self, table: str, branch: str, time: str, since: datetime | None

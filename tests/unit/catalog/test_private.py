@@ -56,7 +56,7 @@ def test_files_of_the_ledger_are_durable_before_the_commit(
     plain = os.fsync
 
     def fsync(descriptor: int) -> None:
-        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.add(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
         plain(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)

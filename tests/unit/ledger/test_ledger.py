@@ -17,10 +17,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sparkwap.catalog import PublishedEntry
 from sparkwap.catalog.model import LedgerRows
 from sparkwap.core.caller import Caller, this_actor
+from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.ledger.ledger import Ledger
 from sparkwap.ledger.records import LedgerPublish, ended_otherwise
 from sparkwap.ledger.schemas import SCHEMAS
+from sparkwap.ledger.tables import ex
 from sparkwap.publish.lake import Lake
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -211,6 +213,39 @@ def test_a_ledger_of_an_older_version_gets_its_new_columns(lake: Lake) -> None:
     lake.catalog.create_table((LEDGER_SCHEMA, "nodes"), schema)
     lake.ledger.append(LedgerRows("nodes", [node("a", base_metadata="/x")]))
     assert lake.ledger.branch_history("b").nodes[0]["base_metadata"] == "/x"
+
+
+def test_reads_of_a_ledger_of_an_older_version(lake: Lake) -> None:
+    """A command that only reads adds no columns."""
+    lake.ledger.append(LedgerRows("nodes", [node("model.p.a", run_id="r", verdict="published")]))
+    with lake.catalog.load_table((LEDGER_SCHEMA, "nodes")).update_schema() as update:
+        for column in ("named", "candidate_metadata"):
+            update.delete_column(column)
+    (row,) = lake.ledger.read("nodes", columns=("run_id", "named"))
+    assert row == {"run_id": "r", "named": None}
+    assert lake.ledger.rows("nodes")[0]["named"] is None
+    assert lake.ledger.read("nodes", ex.NotNull("named")) == []
+    published = ex.EqualTo("verdict", "published")
+    assert lake.ledger.read("nodes", ex.And(published, ex.NotNull("named"))) == []
+    lake.ledger.owners()
+
+
+@pytest.mark.parametrize("suffix", [".parquet", "-m0.avro"])
+@pytest.mark.parametrize("content", [b"", None], ids=["empty", "missing"])
+def test_a_damaged_file_of_the_ledger_is_one_message(
+    lake: Lake, tmp_path: Path, suffix: str, content: bytes | None
+) -> None:
+    lake.ledger.append(LedgerRows("runs", [{"run_id": "r"}]))
+    (damaged,) = (tmp_path / "warehouse/wap_ledger/runs").rglob(f"*{suffix}")
+    damaged.unlink()
+    if content is not None:
+        damaged.write_bytes(content)
+    found = Lake("lake", lake.properties)
+    with pytest.raises(
+        CatalogError, match=r"wap_ledger\.runs cannot be read.*rollback_to_snapshot"
+    ):
+        found.ledger.rows("runs")
+    found.close()
 
 
 def test_metadata_does_not_grow_without_bound(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
