@@ -24,6 +24,7 @@ from sparkwap.ledger.records import (
     LedgerPublish,
     group_publishes,
     latest,
+    time_after,
     time_of,
     token_of,
 )
@@ -58,6 +59,16 @@ class Ledger(JournalTable):
             latest(self._without_unbegun(nodes), "node_id", "built_at"),
             latest(tests, "test_id", "executed_at"),
             max(filter(None, times), default=None),
+        )
+
+    def time_on(self, branch: str) -> datetime:
+        """Return the present time, but later than all rows about an audit branch.
+
+        Other machines may have written them, whose clocks are ahead.
+        """
+        ends = [self._last_end(branch), *self._published_from(branch).values()]
+        return time_after(
+            max(filter(None, [*ends, self.branch_history(branch).last]), default=None)
         )
 
     def _without_unbegun(self, nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -261,8 +272,7 @@ class Ledger(JournalTable):
         rows = self.rows("acceptances")
         if not rows:
             return {}
-        ended = ex.And(ex.EqualTo("branch", branch), ex.In("outcome", {"published", "discarded"}))
-        since = max((row["ended_at"] for row in self.read("runs", ended)), default=time_of(None))
+        since = time_of(self._last_end(branch))
         # A run that publishes some of its tables keeps the branch open for the others.
         published = self._published_from(branch)
         now = datetime.now(UTC)
@@ -425,7 +435,12 @@ class Ledger(JournalTable):
         return self.read(table, condition)
 
     def _last_discard(self, branch: str) -> datetime | None:
-        condition = ex.And(ex.EqualTo("branch", branch), ex.EqualTo("outcome", "discarded"))
+        return self._last_end(branch, {"discarded"})
+
+    def _last_end(
+        self, branch: str, outcomes: Collection[str] = frozenset({"published", "discarded"})
+    ) -> datetime | None:
+        condition = ex.And(ex.EqualTo("branch", branch), ex.In("outcome", set(outcomes)))
         return max((row["ended_at"] for row in self.read("runs", condition)), default=None)
 
 

@@ -280,7 +280,7 @@ class SequentialPublish:
         if jn.is_closed(self._at.ledger().journal_states(closed)):
             return
         checkpoint(checkpoints.JOURNAL_GIVING_UP, **sequential_journal.about(journal))
-        now = datetime.now(UTC)
+        now = self._at.ledger().time_on(journal.branch)
         moved = {move.identifier for move in journal.moves}
         nodes = [
             {**row, "verdict": "rejected", "reason": "the publish was undone", "built_at": now}

@@ -113,6 +113,22 @@ def test_a_discard_ends_the_history_of_a_branch(lake: Lake) -> None:
     ]
 
 
+def test_a_time_on_a_branch_is_later_than_all_its_rows(lake: Lake) -> None:
+    assert lake.ledger.time_on("b") <= datetime.now(UTC)
+    far = datetime.now(UTC) + timedelta(days=1)
+    lake.ledger.append(LedgerRows("nodes", [{"node_id": "a", "branch": "b", "built_at": far}]))
+    assert lake.ledger.time_on("b") > far
+    far += timedelta(days=1)
+    ended = {"run_id": "r", "branch": "b", "outcome": "published", "ended_at": far}
+    lake.ledger.append(LedgerRows("runs", [ended]))
+    assert lake.ledger.time_on("b") > far
+    far += timedelta(days=1)
+    published = {"schema": "s", "name": "a", "branch": "b", "action": "publish"}
+    lake.ledger.append(LedgerRows("publishes", [{**published, "published_at": far}]))
+    assert lake.ledger.time_on("b") > far
+    assert lake.ledger.time_on("other") <= datetime.now(UTC)
+
+
 def test_later_outcomes_of_ended_runs() -> None:
     def run(
         run_id: str, minutes: int, outcome: str, publish_id: str | None = None
