@@ -171,6 +171,22 @@ def test_nothing_moves_before_the_journal_is_written(slow: Bench) -> None:
     assert slow.lake.publishing.on_their_way() == []
 
 
+def test_what_a_later_run_builds_in_the_side_schema_is_no_leftover(slow: Bench) -> None:
+    slow.table("c", 1)
+    item = slow.changed("c", 3)
+    journals: list[Any] = []
+
+    def look() -> None:
+        journals.extend(map(sequential_journal.journal_of, slow.lake.publishing.on_their_way()))
+
+    once(slow, "c", look)
+    store = slow.lake.store
+    slow.publish(item)
+    slow.changed("c", 4)
+    assert (SIDE, "c") in store.backend.find([(SIDE, "c")])
+    assert sequential_moves.leftovers(journals[0], store) == []
+
+
 @pytest.mark.parametrize("name", ["b", "c", "r"])
 def test_the_publish_is_undone_if_others_move_main_meanwhile(slow: Bench, name: str) -> None:
     items = everything(slow)
