@@ -374,6 +374,7 @@ def append_change(new: LedgerRows) -> TableChange:
 
 def _columns_of(condition: expressions.BooleanExpression) -> set[str]:
     if isinstance(condition, expressions.UnboundPredicate):
+        assert isinstance(condition.term, expressions.Reference)
         return {condition.term.name}
     parts = [getattr(condition, part, None) for part in ("left", "right", "child")]
     return set[str]().union(*(_columns_of(part) for part in parts if part is not None))
