@@ -303,7 +303,27 @@ class SequentialBackend(CatalogBackend):
         raise AssertionError(staged)
 
     def forget_staged(self, row: Pointer) -> None:
-        """Drop what is still staged of a former table; its files stay."""
+        """Drop what is still staged or set aside of a former table; its files stay."""
+
+    def set_aside(self, row: Pointer, key: str) -> Pointer | None:
+        """Free the name of a table; its files stay.
+
+        Args:
+            row: The table.
+            key: Tells what is set aside from other tables that had the same name.
+
+        Returns:
+            The table's row under another name, if the catalog keeps it there.
+
+        Raises:
+            Conflict: The name has another table, or another process has set it aside.
+        """
+        self.apply([PointerUpdate(row, None)], documents={})
+        return None
+
+    def aside(self, identifier: Identifier, key: str) -> Pointer | None:
+        """Return the table that `set_aside` keeps; None if there is none."""
+        return None
 
     @abstractmethod
     def rename(self, before: Identifier, after: Identifier, kind: Kind) -> None:

@@ -159,17 +159,32 @@ class MetadataChange:
         reasons = [u["reason"] for u in self.updates if u["action"] == "set-field"]
         return next((reason for reason in reasons if reason is not DERIVED_BY_SERVER), None)
 
-    def is_made(self, found: md.Document) -> bool:
-        """Return whether the document ``found`` includes the change, even if others followed."""
+    def is_made(self, found: md.Document) -> bool | None:
+        """Return whether the document ``found`` includes the change, even if others followed.
+
+        None if it does not show: others have changed the same branches and properties since.
+        """
         after = self.applied(0)
-        was, becomes, has = ref_map(self.base), ref_map(after), ref_map(found)
-        moved = [name for name in {*was, *becomes} if was.get(name) != becomes.get(name)]
-        if moved:
-            return all(has.get(name) == becomes.get(name) for name in moved)
-        old, new, now = (md.properties_of(document) for document in (self.base, after, found))
-        changed = [key for key in {*old, *new} if old.get(key) != new.get(key)]
-        same = all(now.get(key) == new.get(key) for key in changed)
-        return same and md.definition(found) == md.definition(after)
+        was, becomes, has = (_snapshots(document) for document in (self.base, after, found))
+        added = becomes.keys() - was.keys()
+        if added:
+            # Others may have moved the branch on. Those who add many snapshots remove old ones.
+            if added <= has.keys():
+                return True
+            number = max(becomes[one] for one in added)
+            return False if any(other <= number for other in has.values()) else None
+        removed = was.keys() - becomes.keys()
+        if removed & has.keys():
+            return False
+        for signs in (ref_map, _other_signs):
+            old, new, now = (signs(document) for document in (self.base, after, found))
+            changed = [key for key in {*old, *new} if old.get(key) != new.get(key)]
+            if changed and all(now.get(key) == new.get(key) for key in changed):
+                return True
+            if changed:
+                same = all(now.get(key) == old.get(key) for key in changed)
+                return False if same else None
+        return True if removed or not self.posted else None
 
     # For a SQL catalog
 
@@ -217,6 +232,26 @@ def ref_map(document: md.Document) -> dict[str, dict[str, Any]]:
     return {
         name: {key: ref[key] for key in _REF_FIELDS if ref.get(key) is not None}
         for name, ref in md.raw_refs(document).items()
+    }
+
+
+def _snapshots(document: md.Document) -> dict[int, int]:
+    """Return the id and the sequence number of each snapshot."""
+    found = document.get("snapshots") or ()
+    return {one["snapshot-id"]: int(one.get("sequence-number") or 0) for one in found}
+
+
+def _other_signs(document: md.Document) -> dict[Any, Any]:
+    """Return what an update can change beside snapshots, branches and tags, by its name."""
+    kinds = ("statistics", "partition-statistics")
+    return {
+        **{("property", key): text for key, text in md.properties_of(document).items()},
+        **{("definition", key): value for key, value in md.definition(document).items()},
+        **{
+            (kind, one["snapshot-id"]): one.get("statistics-path", "")
+            for kind in kinds
+            for one in document.get(kind) or ()
+        },
     }
 
 

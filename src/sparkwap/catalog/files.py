@@ -367,13 +367,14 @@ def _write_new(path: Path, data: bytes, location: str, rights: int) -> None:
             file.flush()
             os.fsync(file.fileno())
             for folder in (path.parent, *(folder.parent for folder in made)):
-                _sync_folder(folder)
+                sync_folder(folder)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the entries of a folder durable."""
     # Some file systems cannot sync a folder; these do not lose entries, either.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -180,8 +180,10 @@ class MetastoreBackend(SequentialBackend):
             try:
                 self.metastore.swap(self._entry(None, row), location, document)
             except (Conflict, CatalogError):
-                # Both say that nothing was changed.
-                self.files.delete(location)
+                # The metastore may have made the change at a first try, and others the next one.
+                update = PointerUpdate(row, Pointer(row.identifier, row.kind, location))
+                if self._fate_of(update) == "not made":
+                    self.files.delete(location)
                 raise
             changed(row.identifier)
 
@@ -210,5 +212,7 @@ class MetastoreBackend(SequentialBackend):
         if found is None or swap.after is None:
             return "unknown"
         # Others have changed it since. Its log may be too short to tell that they were not first.
-        log = self._read(found.location).get("metadata-log") or ()
-        return "made" if row.location in {one["metadata-file"] for one in log} else "unknown"
+        log = {one["metadata-file"] for one in self._read(found.location).get("metadata-log") or ()}
+        if row.location in log:
+            return "made"
+        return "not made" if before is not None and before.location in log else "unknown"

@@ -22,11 +22,13 @@ class Conflict(Exception):
 
     Attributes:
         swap: The change that did not apply; None if the database itself requires a retry.
+        unclear: True if an earlier try of the same change has no answer, so that it may be made.
     """
 
-    def __init__(self, swap: PointerUpdate | None, reason: str) -> None:
+    def __init__(self, swap: PointerUpdate | None, reason: str, *, unclear: bool = False) -> None:
         super().__init__(reason)
         self.swap = swap
+        self.unclear = unclear
 
 
 @dataclass(frozen=True, slots=True)

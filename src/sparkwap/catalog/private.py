@@ -1,4 +1,4 @@
-"""PyIceberg's access to files: rights of local files, retries of S3.
+"""PyIceberg's access to files: rights and durability of local files, retries of S3.
 
 Only their owner may read a lake's folders, whatever the umask is. Local files have the same rights,
 in case they are moved.
@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyarrow.fs import AwsStandardS3RetryStrategy
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from sparkwap.catalog.files import create_file, local_path, rights_of
+from sparkwap.catalog.files import create_file, local_path, rights_of, sync_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyiceberg.io import OutputStream
 
 
@@ -34,7 +37,10 @@ class PrivateFileIO(PyArrowFileIO):
     """PyIceberg's file access, for the files that PyIceberg writes (those of the ledger)."""
 
     def new_output(self, location: str) -> PyArrowFile:
-        """Return a file to write; a local file gets the rights of the warehouse."""
+        """Return a file to write.
+
+        A local file gets the rights of the warehouse, and is durable when it is closed.
+        """
         output = super().new_output(location)
         path = local_path(location)
         rights = rights_of(self.properties.get("warehouse"))
@@ -50,7 +56,24 @@ class _PrivateFile(PyArrowFile):
     def create(self, overwrite: bool = False) -> OutputStream:
         if not overwrite and self.exists():
             raise FileExistsError(f"Cannot create file, already exists: {self.location}")
+        made = [folder for folder in self._local.parents if not folder.exists()]
         # An existing file is overwritten, and keeps its rights.
         with suppress(FileExistsError):
             os.close(create_file(self._local, self._rights))
-        return super().create(overwrite=True)
+        return _DurableStream(self._local, [folder.parent for folder in made])
+
+
+class _DurableStream(BufferedWriter):
+    """Writes a local file; the database is durable after its commit, so the file must be, too."""
+
+    def __init__(self, path: Path, folders: Sequence[Path]) -> None:
+        super().__init__(FileIO(path, "wb"))
+        self._folders = (path.parent, *folders)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.flush()
+            os.fsync(self.fileno())
+            for folder in self._folders:
+                sync_folder(folder)
+        super().close()

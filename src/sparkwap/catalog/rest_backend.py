@@ -108,14 +108,15 @@ class RestBackend(RestSchemas):
         return [swap for swap in swaps if not swap.change]
 
     def _remove(self, swap: PointerUpdate, row: Pointer) -> None:
+        self._require(row)
         if not self._drop(row):
             raise Conflict(swap, f"{'.'.join(row.identifier)} is gone")
 
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
-        done = [self._is_made(swap) for swap in swaps]
-        if all(done):
+        done = {self._is_made(swap) for swap in swaps}
+        if done == {True}:
             return "made"
-        return "unknown" if any(done) else "not made"
+        return "not made" if done == {False} else "unknown"
 
     def register(self, row: Pointer) -> None:
         """Create a table under a free name from an existing metadata file.
@@ -124,6 +125,10 @@ class RestBackend(RestSchemas):
             Conflict: The name is taken.
             CannotShare: The server does not take this table.
         """
+        aside = self.aside(row.identifier, row.location)
+        if aside is not None and self._is_former(aside, row):
+            self.rename(aside.identifier, row.identifier, "table")
+            return
         try:
             self._register(row)
         except CannotShare:
@@ -150,6 +155,9 @@ class RestBackend(RestSchemas):
         """
         document = self._read(row.location)
         name = row.identifier[1]
+        aside = self.aside(row.identifier, row.location)
+        if aside is not None and self._is_former(aside, row):
+            return aside.identifier
         places = self._places(row, document)
         for place in places:
             self.ensure_schema(place[0], _branch_of(row.identifier[0], place[0]))
@@ -179,18 +187,32 @@ class RestBackend(RestSchemas):
             places = self._places(row, self._read(row.location))
         except FileNotFoundError:
             return
-        for place in places:
-            if self._table(place) is not None:
-                self._drop(Pointer(place, "table", ""))
+        for place in {*places, _aside(row.identifier, row.location)}:
+            found = self._table(place)
+            if found is not None and self._is_former(found, row):
+                self._drop(found)
                 if place[0] != row.identifier[0]:
                     self._drop_schema(place[0], must=False)
+
+    def set_aside(self, row: Pointer, key: str) -> Pointer:
+        # No request drops a table on the condition that it is the one that was read. A rename to a
+        # fixed name fails if another process has made it, and can be undone.
+        aside = _aside(row.identifier, key)
+        self._rename(row.identifier, aside, "table", lambda: self._require(row))
+        found = self._table(aside)
+        if found is None or found.location != row.location:
+            self.rename(aside, row.identifier, "table")
+            raise Conflict(None, f"{'.'.join(row.identifier)} changed meanwhile")
+        return found
+
+    def aside(self, identifier: Identifier, key: str) -> Pointer | None:
+        return self._table(_aside(identifier, key))
 
     @staticmethod
     def _places(row: Pointer, document: md.Document) -> list[Identifier]:
         """Return the names under which a former table may be staged, which no other one has."""
-        schema, name = row.identifier
+        schema, staged = _aside(row.identifier, row.location)
         home = str(document["location"]).rstrip("/").split("/")[-2]
-        staged = f"{name}__{FORMER_BRANCH}_{sha256(row.location.encode()).hexdigest()[:8]}"
         places = [(side_schema(schema, FORMER_BRANCH), staged)]
         if home == schema or home.startswith(f"{schema}__"):
             places.append((home, staged))
@@ -217,8 +239,16 @@ class RestBackend(RestSchemas):
         )
 
     def rename(self, before: Identifier, after: Identifier, kind: Kind) -> None:
+        row = self._load(before, kind)
+        if row is None:
+            raise Conflict(None, f"{'.'.join(before)} does not exist")
+        self._rename(before, after, kind, lambda: self._require(row))
+
+    def _rename(
+        self, before: Identifier, after: Identifier, kind: Kind, check: Callable[[], None]
+    ) -> None:
         body = {"source": _named(before), "destination": _named(after)}
-        answer = self._send("POST", f"{kind}s/rename", json=body)
+        answer = self._send("POST", f"{kind}s/rename", check=check, json=body)
         self._committed(answer, ".".join(before))
 
     def evolve(
@@ -267,6 +297,7 @@ class RestBackend(RestSchemas):
         if document is not None:
             self.files.write(after.location, md.dump(document))
         if before is not None:
+            self._require(before)
             self._drop(before)
             made(swap)
         if document is None:
@@ -307,6 +338,7 @@ class RestBackend(RestSchemas):
         answer = self._send(
             "DELETE",
             f"namespaces/{schema}/{row.kind}s/{name}",
+            check=lambda: self._require(row),
             # The files of a clone belong to the live table; the default depends on the server.
             # Lakekeeper's default deletes the folder of a table, and of a view.
             params={"purgeRequested": "false"},
@@ -316,17 +348,24 @@ class RestBackend(RestSchemas):
         self._committed(answer, ".".join(row.identifier))
         return True
 
-    def _is_made(self, swap: PointerUpdate) -> bool:
+    def _require(self, row: Pointer) -> None:
+        """Check that a row is as it was read, directly before a request that has no condition."""
+        if self._load(row.identifier, row.kind) != row:
+            raise Conflict(None, f"{'.'.join(row.identifier)} changed meanwhile")
+
+    def _is_made(self, swap: PointerUpdate) -> bool | None:
         row = swap.after or swap.before
         assert row is not None
         found = self.get(row.identifier)
         if swap.after is None:
-            return found is None
+            return found is None or (False if found == row else None)
         if found is None:
             return False
+        document = self.document(found.location) or self._read(found.location)
         if swap.change is not None:
-            return swap.change.is_made(self.document(found.location) or self._read(found.location))
-        return found.location == row.location
+            return swap.change.is_made(document)
+        log = (step["metadata-file"] for step in document.get("metadata-log") or ())
+        return row.location in (found.location, *log)
 
     def _table(self, identifier: Identifier) -> Pointer | None:
         return self._load(identifier, "table")
@@ -368,6 +407,11 @@ def _body(row: Pointer, change: MetadataChange) -> dict[str, Any]:
         "requirements": change.requirements,
         "updates": change.posted,
     }
+
+
+def _aside(identifier: Identifier, key: str) -> Identifier:
+    schema, name = identifier
+    return schema, f"{name}__{FORMER_BRANCH}_{sha256(key.encode()).hexdigest()[:8]}"
 
 
 def _branch_of(schema: str, place: str) -> str | None:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 # Seconds to connect, and to wait for an answer: a commit of many tables may take long.
 _TIMEOUT = (10, 300)
 # The server is busy, so any request is sent again. A proxy says 503 also if it has lost the answer:
-# a refusal of the second request does not tell whether the first was carried out; see `Store`.
+# a refusal of the second request does not tell whether the first was carried out; see `Store`. A
+# request that has no condition of its own is sent again only if what it changes is as before.
 _BUSY = frozenset({429, 503})
 # A proxy lost the answer: only a request that changes nothing may be sent again.
 _LOST = frozenset({502, 504})
@@ -106,20 +107,33 @@ class RestClient:
             if not token:
                 return found
 
-    def _send(self, method: str, path: str, **more: Any) -> Response:
+    def _send(
+        self, method: str, path: str, *, check: Callable[[], None] = lambda: None, **more: Any
+    ) -> Response:
         """Send a request; repeats it while the server is busy.
+
+        The answer has those to former tries in its history.
+
+        Args:
+            method: The method.
+            path: The path below that of the catalog.
+            check: Called before each repetition, and raises to stop it.
+            more: Arguments of the request.
 
         Raises:
             CatalogError: There is no answer to a request that changes nothing.
             Unanswered: There is no answer to a change.
         """
         again = _BUSY | _LOST if method == "GET" else _BUSY
-        for attempt in range(1, _TRIES):
+        former: list[Response] = []
+        while True:
             answer = self._send_once(method, path, **more)
-            if answer.status_code not in again:
+            answer.history += former
+            if answer.status_code not in again or len(former) + 1 == _TRIES:
                 return answer
-            time.sleep(_pause(answer, attempt))
-        return self._send_once(method, path, **more)
+            former.append(answer)
+            time.sleep(_pause(answer, len(former)))
+            check()
 
     def _send_once(self, method: str, path: str, **more: Any) -> Response:
         from requests import RequestException
@@ -148,7 +162,8 @@ class RestClient:
             Unanswered: The server failed.
         """
         # 409 is both: the name is taken, or the identity or the folder is another table's.
-        if answer.status_code in (400, 403) or (answer.status_code == 409 and not is_taken()):
+        refused = answer.status_code in (400, 403) and not answer.history
+        if refused or (answer.status_code == 409 and not is_taken()):
             raise CannotShare(names, f"{answer.status_code}: {_said(answer)}")
         self._committed(answer, names)
 
@@ -167,9 +182,10 @@ class RestClient:
         )
 
     def _committed(self, answer: Response, names: str) -> None:
+        unclear = any(one.status_code in _BUSY for one in answer.history)
         if answer.status_code in (404, 409):
-            raise Conflict(None, f"{names}: {_said(answer)}")
-        if answer.status_code >= 500:
+            raise Conflict(None, f"{names}: {_said(answer)}", unclear=unclear)
+        if answer.status_code >= 500 or (unclear and not answer.ok):
             # By the protocol, the state is then unknown.
             raise Unanswered(f"{names}: {answer.status_code} {_said(answer)}", lost=True)
         self._must(answer)

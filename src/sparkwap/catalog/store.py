@@ -241,8 +241,8 @@ class Store(Documents):
         if fate == "made":
             self._drop_schemas(staged)
             return
-        if fate == "not made":
-            self._give_up(staged, progress)
+        sure = fate == "not made" and not conflict.unclear
+        self._give_up(staged, keep=progress.attempt or not sure)
         raise _Again from conflict
 
     def _drop_schemas(self, staged: Staged[Any]) -> None:
@@ -251,12 +251,12 @@ class Store(Documents):
             schemas = {*staged.drop_if_empty, *staged.drop_schemas}
             self.backend.apply([], documents={}, drop_if_empty=schemas)
 
-    def _give_up(self, staged: Staged[Any], progress: _Progress) -> None:
-        """Delete the files of a commit, unless a change was made that refers to some of them.
+    def _give_up(self, staged: Staged[Any], *, keep: bool) -> None:
+        """Delete the files of a commit, unless a change was or may be made that refers to them.
 
         The remaining files are orphans, which maintenance removes.
         """
-        if progress.attempt:
+        if keep:
             self._forget_unwritten(staged.files)
         else:
             self.delete(staged.files)
@@ -273,7 +273,7 @@ class Store(Documents):
             return
         # A request that was interrupted may still be executed.
         if isinstance(error, SparkwapError):
-            self._give_up(staged, progress)
+            self._give_up(staged, keep=progress.attempt)
             _require_whole(progress, error)
 
     def _apply(self, staged: Staged[Any], at: Callable[[Part], None], progress: _Progress) -> None:

@@ -24,11 +24,11 @@ from sparkwap.ledger.records import (
     LedgerPublish,
     group_publishes,
     latest,
+    time_after,
     time_of,
     token_of,
 )
 from sparkwap.ledger.rollback_plan import undone_entries
-from sparkwap.ledger.schemas import SCHEMAS
 from sparkwap.ledger.tables import TableChange, ex
 
 _WRITTEN = {
@@ -40,7 +40,9 @@ _WRITTEN = {
     "publishes": "published_at",
 }
 _ID_LENGTH = 8
-_NAMED = ("node_id", "schema", "name", "built_at")
+_NAMED = (
+    "run_id", "node_id", "schema", "name", "candidate_snapshot", "candidate_metadata", "built_at",
+)  # fmt: skip
 _OF_LATE = timedelta(days=30)
 
 
@@ -57,6 +59,16 @@ class Ledger(JournalTable):
             latest(self._without_unbegun(nodes), "node_id", "built_at"),
             latest(tests, "test_id", "executed_at"),
             max(filter(None, times), default=None),
+        )
+
+    def time_on(self, branch: str) -> datetime:
+        """Return the present time, but later than all rows about an audit branch.
+
+        Other machines may have written them, whose clocks are ahead.
+        """
+        ends = [self._last_end(branch), *self._published_from(branch).values()]
+        return time_after(
+            max(filter(None, [*ends, self.branch_history(branch).last]), default=None)
         )
 
     def _without_unbegun(self, nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -144,8 +156,11 @@ class Ledger(JournalTable):
         now = {(node, token) for node, (_, token) in last.items()}
         if not now:
             return []
-        # No test audits a candidate before it is built; clocks may differ.
-        since = min(at for at, _ in last.values()) - CLOCKS_DIFFER
+        built = self.read("nodes", ex.In("node_id", set(last)), _NAMED)
+        # No test audits a candidate before it is built, which may be days before its publish;
+        # clocks may differ.
+        since = min(row["built_at"] for row in built if (row["node_id"], str(token_of(row))) in now)
+        since -= CLOCKS_DIFFER
         columns = ("test_id", "test_name", "audited", "executed_at")
         rows = self.read("tests", ex.GreaterThan("executed_at", since.isoformat()), columns)
         saw = [row for row in rows if not now.isdisjoint(dict(row["audited"] or ()).items())]
@@ -166,7 +181,7 @@ class Ledger(JournalTable):
         wanted = ex.And(
             ex.In("name", {name for _, name in nodes}), ex.EqualTo("verdict", "published")
         )
-        last = _last_of_names(self.read("nodes", wanted, _NAMED))
+        last = _last_of_names(self._begun(self.read("nodes", wanted, _NAMED)))
         strange = {
             str(row["node_id"]): key
             for key, row in last.items()
@@ -198,16 +213,29 @@ class Ledger(JournalTable):
                 ("publish_id", "schema", "name", "action"),
             )
         )
-        columns = (
-            "run_id", "node_id", "schema", "name", "candidate_snapshot", "candidate_metadata",
-            "built_at",
-        )  # fmt: skip
         return {
             (row["node_id"], str(token_of(row))): row["built_at"]
-            for row in self.read("nodes", published, columns)
+            for row in self._begun(self.read("nodes", published, _NAMED))
             if (row["schema"], row["name"]) == nodes[row["node_id"]]
             and (ids.get(row["run_id"]), row["schema"], row["name"]) not in undone
         }
+
+    def _begun(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return published rows of ``nodes`` without those whose publish was undone or never began.
+
+        On a catalog without multi-table transactions, the verdicts are committed before the
+        journal, and the rows of ``publishes`` after the last table has moved.
+        """
+        if self.lake.store.backend.atomic or not rows:
+            return rows
+        columns = ("run_id", "schema", "name")
+        found = self.read("publishes", ex.EqualTo("action", "publish"), columns)
+        made = {tuple(row[column] for column in columns) for row in found}
+        return [
+            row
+            for row in rows
+            if token_of(row) is None or (row["run_id"], row["schema"], row["name"]) in made
+        ]
 
     def builds(self, node_id: str, identifier: Identifier) -> list[tuple[dict[str, Any], bool]]:
         """Return all builds of a node under a name, oldest first.
@@ -244,8 +272,7 @@ class Ledger(JournalTable):
         rows = self.rows("acceptances")
         if not rows:
             return {}
-        ended = ex.And(ex.EqualTo("branch", branch), ex.In("outcome", {"published", "discarded"}))
-        since = max((row["ended_at"] for row in self.read("runs", ended)), default=time_of(None))
+        since = time_of(self._last_end(branch))
         # A run that publishes some of its tables keeps the branch open for the others.
         published = self._published_from(branch)
         now = datetime.now(UTC)
@@ -285,7 +312,7 @@ class Ledger(JournalTable):
             ex.EqualTo("name", name),
             ex.EqualTo("verdict", "published"),
         )
-        rows = [row for row in self.read("nodes", wanted, (*_NAMED, "run_id"))
+        rows = [row for row in self._begun(self.read("nodes", wanted, _NAMED))
                 if not row["node_id"].startswith(LOADED)]  # fmt: skip
         if not rows:
             return None
@@ -296,7 +323,9 @@ class Ledger(JournalTable):
     def owners(self) -> dict[Identifier, str]:
         """Return the node last published under each name; stored test failures do not count."""
         last = _last_of_names(
-            self.read("nodes", ex.EqualTo("verdict", "published"), (*_NAMED, "resource_type"))
+            self._begun(
+                self.read("nodes", ex.EqualTo("verdict", "published"), (*_NAMED, "resource_type"))
+            )
         )
         return {
             key: str(row["node_id"])
@@ -394,12 +423,8 @@ class Ledger(JournalTable):
         return [DeliveredAlert(row["route"], row["fingerprint"], row["at"]) for row in rows]
 
     def recent(self, table: str, since: datetime) -> list[dict[str, Any]]:
-        """Return the rows of a table of `_WRITTEN` since a time.
-
-        Columns that an older version of sparkwap has not created are None.
-        """
-        rows = self.read(table, ex.GreaterThanOrEqual(_WRITTEN[table], since.isoformat()))
-        return [{**dict.fromkeys(SCHEMAS[table].names), **row} for row in rows]
+        """Return the rows of a table of `_WRITTEN` since a time."""
+        return self.read(table, ex.GreaterThanOrEqual(_WRITTEN[table], since.isoformat()))
 
     def _of_branch(
         self, table: str, branch: str, time: str, since: datetime | None
@@ -410,7 +435,12 @@ class Ledger(JournalTable):
         return self.read(table, condition)
 
     def _last_discard(self, branch: str) -> datetime | None:
-        condition = ex.And(ex.EqualTo("branch", branch), ex.EqualTo("outcome", "discarded"))
+        return self._last_end(branch, {"discarded"})
+
+    def _last_end(
+        self, branch: str, outcomes: Collection[str] = frozenset({"published", "discarded"})
+    ) -> datetime | None:
+        condition = ex.And(ex.EqualTo("branch", branch), ex.In("outcome", set(outcomes)))
         return max((row["ended_at"] for row in self.read("runs", condition)), default=None)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -300,7 +301,13 @@ class LedgerTables:
         condition: expressions.BooleanExpression | None = None,
         columns: tuple[str, ...] = ("*",),
     ) -> list[dict[str, Any]]:
-        """Return the rows of a table that meet a condition; none if the table does not exist."""
+        """Return the rows of a table that meet a condition; none if the table does not exist.
+
+        Columns that an older version of sparkwap has not created are None, and meet no condition.
+
+        Raises:
+            CatalogError: A file of the table is missing or damaged.
+        """
         pointer = self.lake.store.backend.get((LEDGER_SCHEMA, table))
         if pointer is None:
             return []
@@ -309,8 +316,18 @@ class LedgerTables:
         found = self._answers.get(question)
         if found is None:
             loaded = self.lake.catalog.load_table((LEDGER_SCHEMA, table))
-            scan = loaded.scan(condition or expressions.AlwaysTrue(), selected_fields=columns)
-            found = scan.to_arrow().to_pylist(maps_as_pydicts="strict")
+            present = {field.name for field in loaded.schema().fields}
+            wanted = SCHEMAS[table].names if columns == ("*",) else columns
+            missing = dict.fromkeys(name for name in wanted if name not in present)
+            if condition is not None and not _columns_of(condition) <= present:
+                return []
+            kept = tuple(name for name in columns if name not in missing)
+            scan = loaded.scan(condition or expressions.AlwaysTrue(), selected_fields=kept)
+            try:
+                rows = scan.to_arrow()
+            except (OSError, EOFError, pa.ArrowException) as error:
+                raise _unreadable(loaded, error) from error
+            found = [{**row, **missing} for row in rows.to_pylist(maps_as_pydicts="strict")]
             if loaded.metadata_location == pointer.location and len(found) <= _KEPT_ROWS:
                 self._keep(question, found)
         return [dict(row) for row in found]
@@ -352,6 +369,30 @@ def append_change(new: LedgerRows) -> TableChange:
         new.table,
         lambda transaction: transaction.append(pa.Table.from_pylist(rows, schema=schema)),
         rows,
+    )
+
+
+def _columns_of(condition: expressions.BooleanExpression) -> set[str]:
+    if isinstance(condition, expressions.UnboundPredicate):
+        assert isinstance(condition.term, expressions.Reference)
+        return {condition.term.name}
+    parts = [getattr(condition, part, None) for part in ("left", "right", "child")]
+    return set[str]().union(*(_columns_of(part) for part in parts if part is not None))
+
+
+def _unreadable(table: Table, error: Exception) -> CatalogError:
+    name, reason = ".".join(table.name()[-2:]), str(error).splitlines()[0]
+    with suppress(Exception):
+        for task in table.scan().plan_files():
+            size = len(table.io.new_input(task.file.file_path))
+            if size != task.file.file_size_in_bytes:
+                reason = f"{task.file.file_path} has {size} bytes: {reason}"
+                break
+    return CatalogError(
+        f"The ledger's table {name} cannot be read: {reason}. Nothing was changed. If the store "
+        "answers (`sparkwap doctor`), the file is damaged: restore it, or let the table go back to "
+        f"a snapshot before it in Spark (`call <catalog>.system.rollback_to_snapshot('{name}', "
+        f"<id>)`, ids in `{name}.snapshots`), without its later rows."
     )
 
 

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from sparkwap.catalog import branches
@@ -347,7 +346,13 @@ class AuditBranches:
         schemas: Collection[str],
         run_id: str,
     ) -> Staged[Discarded]:
-        now = datetime.now(UTC)
+        ledger = self._at.ledger()
+        try:
+            ledger.ensure({"runs"})
+            now = ledger.time_on(discarded.branch)
+        except BaseException:
+            self._store.delete(files)
+            raise
         row = {
             "run_id": run_id,
             "branch": discarded.branch,
@@ -356,13 +361,8 @@ class AuditBranches:
             "ended_at": now,
             "outcome": "discarded",
         }
-        try:
-            self._at.ledger().ensure({"runs"})
-        except BaseException:
-            self._store.delete(files)
-            raise
         staged = Staged(discarded, swaps, files, drop_schemas=schemas)
-        return self._at.ledger().beside(staged, [LedgerRows("runs", [row])], first=True)
+        return ledger.beside(staged, [LedgerRows("runs", [row])], first=True)
 
     def _without_branch(self, row: Pointer, branch: str) -> MetadataChange | None:
         return branches.discard_branch(self._store.load(row.location), branch)

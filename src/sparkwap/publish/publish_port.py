@@ -230,7 +230,7 @@ class PublishPort:
         else:
             if live is not None:
                 self._plan(move, rows)
-                self._backend.apply([PointerUpdate(live, None)], documents={})
+                self._backend.set_aside(live, str(move.entry.base_metadata_location))
                 reached_table(SEQUENTIAL_FREED, self._journal, move.identifier)
             self._backend.rename(side_identifier(move), move.identifier, "table")
             reached_table(SEQUENTIAL_RENAMED, self._journal, move.identifier)

@@ -152,7 +152,9 @@ class RollbackPort:
         plan = self._plan(entry, rows)
         for swap in plan.swaps:
             before, after = swap.before, swap.after
-            if before is not None and after is not None and not self._fits(before, after):
+            if before is not None and before.kind == "table" and after is None:
+                self._drop_aside(self._set_aside(before))
+            elif before is not None and after is not None and not self._fits(before, after):
                 self._replace(before, after, plan.writes)
             else:
                 self._backend.apply([PointerUpdate(before, after)], documents=plan.writes)
@@ -178,12 +180,31 @@ class RollbackPort:
             if after.location in writes:
                 self._store.files.write(after.location, md.dump(writes[after.location]))
             staged = self._stage(after)
-        self._backend.apply([PointerUpdate(before, None)], documents={})
+        aside = self._set_aside(before)
         reached_table(SEQUENTIAL_FREED, self._journal, after.identifier)
         if staged is not None:
             self._backend.unstage(staged, after.identifier)
         else:
             self._backend.apply([PointerUpdate(None, after)], documents=writes)
+        self._drop_aside(aside)
+
+    def forget_aside(self, entry: PublishedEntry) -> None:
+        """Drop what a process that died has set aside of a published table."""
+        aside = self._backend.aside(entry.identifier, self._journal.run_id)
+        if aside is None or entry.candidate is None:
+            return
+        if md.snapshot(self._store.load(aside.location), entry.candidate) is not None:
+            self._drop_aside(aside)
+
+    def _set_aside(self, row: Pointer) -> Pointer | None:
+        if row.kind == "table":
+            return self._backend.set_aside(row, self._journal.run_id)
+        self._backend.apply([PointerUpdate(row, None)], documents={})
+        return None
+
+    def _drop_aside(self, aside: Pointer | None) -> None:
+        if aside is not None:
+            self._backend.apply([PointerUpdate(aside, None)], documents={})
 
     def _find(self, entry: PublishedEntry) -> Mapping[Identifier, Pointer]:
         return self._backend.find({entry.identifier})

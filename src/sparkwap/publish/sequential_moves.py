@@ -75,13 +75,17 @@ def with_locations(journal: jn.PublishJournal, store: Store) -> tuple[PublishedE
 
 
 def leftovers(journal: jn.PublishJournal, store: Store) -> list[Pointer]:
-    """Return the clones and views in side schemas that a completed publish no longer needs."""
+    """Return the clones and views in side schemas that a completed publish no longer needs.
+
+    Another process may have completed it, too; what a later run has built there is kept.
+    """
     beside = {
-        move.candidate.place
+        move.candidate.place: move.candidate.token
         for move in journal.moves
         if move.candidate is not None and move.candidate.how == "side"
     }
-    return list(store.backend.find(beside).values())
+    found = store.backend.find(beside)
+    return [row for row in found.values() if row.location == beside[row.identifier]]
 
 
 def settled(

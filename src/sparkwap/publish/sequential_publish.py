@@ -20,9 +20,14 @@ from sparkwap.catalog.model import (
     UndonePublish,
 )
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
-from sparkwap.catalog.refusals import CommitUnknown, PublishRefused, RollbackRefused
+from sparkwap.catalog.refusals import (
+    CommitUnknown,
+    PublishRefused,
+    PublishUnverified,
+    RollbackRefused,
+)
 from sparkwap.catalog.store import Staged
-from sparkwap.core import checkpoints
+from sparkwap.core import checkpoints, next_command
 from sparkwap.core.checkpoints import PUBLISH_VERIFIED, checkpoint
 from sparkwap.core.errors import CatalogError
 from sparkwap.publish import sequential_journal, sequential_moves
@@ -54,8 +59,9 @@ class SequentialPublish:
         journal = sequential_journal.journal_of(row)
         what = sequential_journal.format_action(journal)
         if journal.action != "publish":
-            outcome, reasons = self._carry(journal, RollbackPort(self._store, journal))
-            self._finish_rollback(journal, outcome)
+            rolling = RollbackPort(self._store, journal)
+            outcome, reasons = self._carry(journal, rolling)
+            self._finish_rollback(journal, outcome, rolling)
             return sequential_journal.format_rollback(journal, outcome, reasons)
         candidates = [move.candidate for move in journal.moves if move.candidate]
         schemas = self._at.side_schemas(journal.branch, candidates)
@@ -70,8 +76,10 @@ class SequentialPublish:
                 "outcome": "published",
                 "message": "completed by a later command",
             }
-            self._finish_publish(journal, schemas, [LedgerRows("runs", [run])])
-            return f"Completed {what}, which had not ended: all its tables are published."
+            entries = self._finish_publish(journal, schemas, [LedgerRows("runs", [run])])
+            gone = self._gone(entries)
+            but = f", but these were dropped since: {gone}" if gone else ""
+            return f"Completed {what}, which had not ended: all its tables are published{but}."
         self._give_up(journal, outcome)
         blocked = ", ".join(".".join(name) for name in outcome.blocked)
         stayed = ", ".join(".".join(name) for name in outcome.stayed)
@@ -117,6 +125,14 @@ class SequentialPublish:
         sequential_journal.require_completed(journal, outcome, reasons)
         runs = [with_publish_id(one, journal.publish_id) for one in appends if one.table == "runs"]
         entries = self._finish_publish(journal, schemas, runs)
+        gone = self._gone(entries)
+        if gone:
+            raise PublishUnverified(
+                f"The publish {journal.publish_id} was completed, but these are gone: {gone}. "
+                "Another process dropped or renamed them at once. Look at these names in Spark. To "
+                "undo the publish: "
+                f"{next_command.operation('wap_rollback', run=journal.publish_id)}"
+            )
         checkpoint(PUBLISH_VERIFIED, **about)
         return sequential_journal.receipt_of(journal, entries, differ)
 
@@ -138,7 +154,7 @@ class SequentialPublish:
         checkpoint(checkpoints.JOURNAL_WRITTEN, **sequential_journal.about(journal))
         port = RollbackPort(self._store, journal)
         outcome, reasons = self._carry(journal, port)
-        self._finish_rollback(journal, outcome)
+        self._finish_rollback(journal, outcome, port)
         sequential_journal.require_rolled_back(journal, outcome, reasons)
 
     def _carry(
@@ -207,12 +223,27 @@ class SequentialPublish:
         told = self._at.ledger().of_run("runs", journal.run_id)
         if not any(row["publish_id"] == journal.publish_id for row in told):
             self._at.ledger().append(runs)
+        for entry in entries:
+            if entry.how == "replace":
+                self._forget_former(entry)
         self._at.ledger().settle(done)
         checkpoint(checkpoints.JOURNAL_CLOSED, **about)
         self._at.purge("leftovers", folders, schemas, of_views=True, **about)
         return entries
 
-    def _finish_rollback(self, journal: jn.PublishJournal, outcome: jn.JournalOutcome) -> None:
+    def _gone(self, entries: Sequence[PublishedEntry]) -> str:
+        """Return the published names that have no table or view any more, in words."""
+        unseen = {e.identifier for e in entries if not e.published_metadata_location}
+        return ", ".join(map(".".join, sorted(unseen - self._store.backend.find(unseen).keys())))
+
+    def _forget_former(self, entry: PublishedEntry) -> None:
+        if entry.base_metadata_location is not None and entry.how != "view":
+            former = Pointer(entry.identifier, "table", entry.base_metadata_location)
+            sequential(self._store.backend).forget_staged(former)
+
+    def _finish_rollback(
+        self, journal: jn.PublishJournal, outcome: jn.JournalOutcome, port: RollbackPort
+    ) -> None:
         """Write the receipt after the last move; may be repeated."""
         closed, ledger = sequential_journal.row_of(journal, outcome.state), self._at.ledger()
         if jn.is_closed(ledger.journal_states(closed)):
@@ -230,10 +261,10 @@ class SequentialPublish:
         ]
         rows = rollback_rows(undone, journal.publish_id, journal.run_id, journal.at, {})
         for entry in (move.entry for move in journal.moves):
-            base = entry.base_metadata_location
-            if entry.identifier in outcome.blocked and base is not None and entry.how != "view":
-                former = Pointer(entry.identifier, "table", base)
-                sequential(self._store.backend).forget_staged(former)
+            if entry.identifier in outcome.blocked or entry.how == "replace":
+                self._forget_former(entry)
+            if entry.how in ("new", "replace"):
+                port.forget_aside(entry)
         checkpoint(checkpoints.JOURNAL_CLOSING, **sequential_journal.about(journal))
         # A process may have died after the receipt, and more tables may have moved since.
         told = ledger.of_run("publishes", journal.run_id)
@@ -249,7 +280,7 @@ class SequentialPublish:
         if jn.is_closed(self._at.ledger().journal_states(closed)):
             return
         checkpoint(checkpoints.JOURNAL_GIVING_UP, **sequential_journal.about(journal))
-        now = datetime.now(UTC)
+        now = self._at.ledger().time_on(journal.branch)
         moved = {move.identifier for move in journal.moves}
         nodes = [
             {**row, "verdict": "rejected", "reason": "the publish was undone", "built_at": now}

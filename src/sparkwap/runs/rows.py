@@ -56,7 +56,7 @@ class Rows:
         """Return the rows of all tables; ``code`` is the manifest to store, or None."""
         # Later than the rows of earlier runs, also if the clock of their machine is ahead.
         now = time_after(self.facts.last)
-        row = run_row(self.run, self.decision.outcome, code.hash if code else None)
+        row = run_row(self.run, self.decision.outcome, code.hash if code else None, ended_at=now)
         tests = {test.test_id: test for test in self.facts.tests}
         return [
             LedgerRows("manifests", self._manifest(code, now) if code else []),

@@ -37,6 +37,7 @@ Rows = Mapping[str, list[tuple[Any, ...]]]
 # A second on a machine that has time; a busy one has had it wait for more than one minute.
 _PATIENCE_SECONDS = 600
 _TABLES = ("iceberg_tables", "iceberg_namespace_properties")
+_ASIDE = "__wap_former_"
 
 
 class World:
@@ -105,7 +106,14 @@ class World:
         return child.exitcode
 
     def look(self) -> State:
-        """What a reader sees of all schemas that are not on the branch."""
+        """What a reader sees of all schemas that are not on the branch, but tables set aside."""
+        return {key: seen for key, seen in self._seen().items() if _ASIDE not in key[1]}
+
+    def aside(self) -> list[tuple[str, str]]:
+        """The replaced tables that a REST catalog keeps until the journal is closed."""
+        return [key for key in self._seen() if _ASIDE in key[1]]
+
+    def _seen(self) -> State:
         return {
             (schema, name): look.seen()
             for schema in ("s", DROPPED, MANY[0])

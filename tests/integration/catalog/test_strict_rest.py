@@ -32,6 +32,7 @@ from sparkwap.catalog.files import local_path
 from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.pointers import PointerUpdate
 from sparkwap.catalog.rest_backend import MULTI_TABLE
+from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import CatalogError
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.sequential_publish import SequentialPublish
@@ -590,3 +591,115 @@ def test_a_staged_former_table_that_is_left(
     left = [row.identifier for row in rows.all() if "wap_former" in row.identifier[1]]
     assert left == []
     assert lake.read("n") == [7, 8]
+
+
+@pytest.fixture(params=["before the request", "after it, whose answer is lost"])
+def beside(
+    make: Callable[..., Bench], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Bench, list[list[str]]]]:
+    """A bench; when it frees the name of a live table, another process ends its journal."""
+    lake = make(Rules(page_size=None))
+    other = Lake("lake", lake.lake.properties)
+    rows = lake.lake.store.backend
+    plain = rows._send_once
+    told: list[list[str]] = []
+
+    def once(method: str, path: str, **more: Any) -> Any:
+        body = more.get("json") or {}
+        source = body.get("source", {"namespace": ["s"]})
+        name = f"{source['namespace'][0]}.{source.get('name') or path.rpartition('/')[2]}"
+        frees = path == "tables/rename" or method == "DELETE"
+        if not frees or name != "s.a" or told:
+            return plain(method, path, **more)
+        told.append([])
+        if request.param == "before the request":
+            told[0] += other.publishing.recover()
+            return plain(method, path, **more)
+        answer = plain(method, path, **more)
+        told[0] += other.publishing.recover()
+        answer.status_code = 503
+        return answer
+
+    monkeypatch.setattr(rows, "_send_once", once)
+    yield lake, told
+    other.close()
+
+
+def test_another_process_completes_a_publish_that_frees_a_name(
+    beside: tuple[Bench, list[list[str]]],
+) -> None:
+    lake, told = beside
+    lake.table("a", 1)
+    live = lake.state(("s", "a")).metadata_location
+    lake.new("a", 7)
+    receipt = lake.publish(lake.side("a", live))
+    assert "all its tables are published" in told[0][0]
+    assert [entry.how for entry in receipt.entries] == ["replace"]
+    assert lake.read("a") == [7]
+    assert lake.lake.relations("s") == {"a": "table"}
+
+
+@pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "new"])
+def test_another_process_completes_a_rollback_that_frees_a_name(
+    beside: tuple[Bench, list[list[str]]], replaced: bool
+) -> None:
+    lake, told = beside
+    told.append([])
+    if replaced:
+        lake.table("a", 1)
+    live = lake.state(("s", "a")).metadata_location if replaced else None
+    lake.new("a", 7)
+    receipt = lake.publish(lake.side("a", live))
+    told.clear()
+    lake.lake.publishing.rollback(receipt.entries, run_id=RUN, publish_id=receipt.publish_id)
+    assert "all its tables are rolled back" in told[0][0]
+    assert lake.lake.relations("s") == ({"a": "table"} if replaced else {})
+    assert not replaced or lake.read("a") == [1]
+
+
+def test_a_lost_answer_to_an_append_that_others_have_followed(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = make(Rules())
+    lake.lake.ledger.append(LedgerRows("runs", [{"run_id": "zero"}]))
+    other = Lake("lake", lake.lake.properties)
+    rows = lake.lake.store.backend
+    plain, lost = rows._send_once, [True]
+
+    def once(method: str, path: str, **more: Any) -> Any:
+        answer = plain(method, path, **more)
+        if method == "POST" and path == "namespaces/wap_ledger/tables/runs" and lost:
+            lost.clear()
+            other.ledger.append(LedgerRows("runs", [{"run_id": "two"}]))
+            answer.status_code = 503
+        return answer
+
+    monkeypatch.setattr(rows, "_send_once", once)
+    lake.lake.ledger.append(LedgerRows("runs", [{"run_id": "one"}]))
+    third = Lake("lake", lake.lake.properties)
+    found = [row["run_id"] for row in third.ledger.rows("runs")]
+    assert sorted(found) == ["one", "two", "zero"]
+    other.close()
+    third.close()
+
+
+def test_an_expiry_that_is_refused_is_staged_again(make: Callable[..., Bench]) -> None:
+    lake = make(Rules())
+    lake.table("a", 1)
+    lake.write(("s", "a"), 2, branch="main")
+    stagings: list[int] = []
+
+    def stage() -> Staged[int]:
+        row = lake.lake.store.backend.get(("s", "a"))
+        document = lake.lake.store.load(row.location)
+        old = [one["snapshot-id"] for one in document["snapshots"]][:-1]
+        if not stagings:
+            lake.write(("s", "a"), 3, branch="main")
+        stagings.append(len(old))
+        change = MetadataChange(document).remove_snapshots(old)
+        return Staged(len(old), *lake.lake.store.grow([(row, change)]))
+
+    assert lake.lake.store.commit(stage, "maintain", table="s.a", run_id=RUN) == 2
+    assert stagings == [1, 2]
+    row = lake.lake.store.backend.get(("s", "a"))
+    assert len(lake.lake.store.load(row.location)["snapshots"]) == 1

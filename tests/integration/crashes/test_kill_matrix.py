@@ -191,7 +191,7 @@ def _try(
         if still:
             operate(lake, "wap_discard", branch=BRANCH)
         assert lake.branches.all() == []
-        assert world.look() == after
+        assert (world.look(), world.aside()) == (after, [])
         assert not any(schema.endswith(BRANCH) for schema in lake.schemas())
     finally:
         lake.close()

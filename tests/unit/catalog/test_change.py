@@ -91,6 +91,40 @@ def test_main_is_required_even_if_only_a_property_changes() -> None:
     assert not change.is_made(document())
 
 
+def test_an_added_snapshot_shows_that_a_change_is_made_although_main_went_on() -> None:
+    before = document()
+    change = MetadataChange(before).add_snapshot(snapshot(3, 1)).branch("main", 3)
+    followed = MetadataChange(change.document(None)).add_snapshot(snapshot(4, 3)).branch("main", 4)
+    assert change.is_made(followed.document(None))
+    another = MetadataChange(before).add_snapshot(snapshot(4, 1)).branch("main", 4)
+    assert change.is_made(another.document(None)) is False
+    # All snapshots of that time were removed since, so that nothing can be told.
+    assert change.is_made(followed.document(None) | {"snapshots": [snapshot(4, 3)]}) is None
+
+
+def test_a_removal_of_snapshots_is_made_if_they_are_gone() -> None:
+    before = document()
+    change = MetadataChange(before).remove_refs("pr").remove_snapshots([2])
+    assert change.is_made(before) is False
+    assert change.is_made(change.document(None))
+    alone = MetadataChange(document(refs={})).remove_snapshots([2])
+    assert alone.is_made(document(refs={})) is False
+    assert alone.is_made(alone.document(None))
+
+
+def test_a_change_that_others_have_covered_is_unknown() -> None:
+    change = MetadataChange(document()).branch("main", 2)
+    other = {"main": {"snapshot-id": 5, "type": "branch"}}
+    assert change.is_made(document(refs=other)) is None
+
+
+def test_statistics_show_that_a_change_is_made() -> None:
+    given = {"snapshot-id": 1, "statistics-path": "file:/t/1.stats"}
+    change = MetadataChange(document()).then({"action": "set-statistics", "statistics": given})
+    assert change.is_made(document()) is False
+    assert change.is_made(document(statistics=[given]))
+
+
 def test_a_changed_schema_comes_before_its_snapshots_and_requires_the_definition() -> None:
     after = document(
         schemas=[*document()["schemas"], {"schema-id": 1, "fields": [FIELD, OTHER]}],
@@ -194,7 +228,8 @@ def test_the_difference_of_two_documents_leads_from_one_to_the_other(
 ) -> None:
     change = difference(before, after)
     assert change.applied(0) == after
-    assert change.is_made(after)
+    # A change of counters alone leaves no sign.
+    assert change.is_made(after) is not False
     assert not difference(after, after).updates
 
 

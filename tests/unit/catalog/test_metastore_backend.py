@@ -82,6 +82,29 @@ def test_a_change_requires_the_file_that_was_read(rows: MetastoreBackend) -> Non
     assert set(Path(rows.properties["warehouse"]).rglob("*.json")) == files
 
 
+def test_a_refusal_of_a_change_that_others_have_followed_keeps_its_file(
+    rows: MetastoreBackend,
+) -> None:
+    row = put(rows)
+
+    def carry(update: PointerUpdate) -> None:
+        plain(update)
+        rows.metastore.carry = plain  # type: ignore[attr-defined]
+        assert update.after is not None
+        rows.evolve([(update.after, changed(update.after, rows, "eve"))])
+        raise Conflict(None, "changed meanwhile")
+
+    change = changed(row, rows)
+    plain = when_changed(rows, carry)
+    with pytest.raises(Conflict):
+        rows.evolve([(row, change)])
+    assert owner(rows) == "eve"
+    live = rows.get(T)
+    assert live is not None
+    log = [one["metadata-file"] for one in Store(rows).reload(live.location)["metadata-log"]]
+    assert len(log) == 2 and all(map(rows.files.exists, log))
+
+
 def test_a_change_that_changes_nothing_writes_nothing(rows: MetastoreBackend) -> None:
     row = put(rows)
     rows.evolve([(row, MetadataChange(Store(rows).load(row.location)))])

@@ -47,3 +47,21 @@ def test_files_get_the_rights_of_the_warehouse(tmp_path: Path, mode: int, others
     assert {".json", ".avro", ".parquet"} <= found
     assert (warehouse / "a/b").is_dir()
     assert rights(warehouse) == others
+
+
+def test_files_of_the_ledger_are_durable_before_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[str] = set()
+    plain = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.add(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        plain(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    ledger = Bench(tmp_path).lake.ledger
+    for number in range(17):  # Some of these appends merge files.
+        ledger.append(LedgerRows("runs", [{"run_id": f"r{number}"}]))
+    written = (tmp_path / "warehouse/wap_ledger").rglob("*")
+    assert [path for path in written if str(path) not in synced] == []

@@ -17,10 +17,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sparkwap.catalog import PublishedEntry
 from sparkwap.catalog.model import LedgerRows
 from sparkwap.core.caller import Caller, this_actor
+from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.ledger.ledger import Ledger
 from sparkwap.ledger.records import LedgerPublish, ended_otherwise
 from sparkwap.ledger.schemas import SCHEMAS
+from sparkwap.ledger.tables import ex
 from sparkwap.publish.lake import Lake
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -109,6 +111,22 @@ def test_a_discard_ends_the_history_of_a_branch(lake: Lake) -> None:
     assert [(row["run_id"], row["outcome"]) for row in lake.ledger.runs("b")] == [
         ("r9", "discarded")
     ]
+
+
+def test_a_time_on_a_branch_is_later_than_all_its_rows(lake: Lake) -> None:
+    assert lake.ledger.time_on("b") <= datetime.now(UTC)
+    far = datetime.now(UTC) + timedelta(days=1)
+    lake.ledger.append(LedgerRows("nodes", [{"node_id": "a", "branch": "b", "built_at": far}]))
+    assert lake.ledger.time_on("b") > far
+    far += timedelta(days=1)
+    ended = {"run_id": "r", "branch": "b", "outcome": "published", "ended_at": far}
+    lake.ledger.append(LedgerRows("runs", [ended]))
+    assert lake.ledger.time_on("b") > far
+    far += timedelta(days=1)
+    published = {"schema": "s", "name": "a", "branch": "b", "action": "publish"}
+    lake.ledger.append(LedgerRows("publishes", [{**published, "published_at": far}]))
+    assert lake.ledger.time_on("b") > far
+    assert lake.ledger.time_on("other") <= datetime.now(UTC)
 
 
 def test_later_outcomes_of_ended_runs() -> None:
@@ -213,6 +231,39 @@ def test_a_ledger_of_an_older_version_gets_its_new_columns(lake: Lake) -> None:
     assert lake.ledger.branch_history("b").nodes[0]["base_metadata"] == "/x"
 
 
+def test_reads_of_a_ledger_of_an_older_version(lake: Lake) -> None:
+    """A command that only reads adds no columns."""
+    lake.ledger.append(LedgerRows("nodes", [node("model.p.a", run_id="r", verdict="published")]))
+    with lake.catalog.load_table((LEDGER_SCHEMA, "nodes")).update_schema() as update:
+        for column in ("named", "candidate_metadata"):
+            update.delete_column(column)
+    (row,) = lake.ledger.read("nodes", columns=("run_id", "named"))
+    assert row == {"run_id": "r", "named": None}
+    assert lake.ledger.rows("nodes")[0]["named"] is None
+    assert lake.ledger.read("nodes", ex.NotNull("named")) == []
+    published = ex.EqualTo("verdict", "published")
+    assert lake.ledger.read("nodes", ex.And(published, ex.NotNull("named"))) == []
+    lake.ledger.owners()
+
+
+@pytest.mark.parametrize("suffix", [".parquet", "-m0.avro"])
+@pytest.mark.parametrize("content", [b"", None], ids=["empty", "missing"])
+def test_a_damaged_file_of_the_ledger_is_one_message(
+    lake: Lake, tmp_path: Path, suffix: str, content: bytes | None
+) -> None:
+    lake.ledger.append(LedgerRows("runs", [{"run_id": "r"}]))
+    (damaged,) = (tmp_path / "warehouse/wap_ledger/runs").rglob(f"*{suffix}")
+    damaged.unlink()
+    if content is not None:
+        damaged.write_bytes(content)
+    found = Lake("lake", lake.properties)
+    with pytest.raises(
+        CatalogError, match=r"wap_ledger\.runs cannot be read.*rollback_to_snapshot"
+    ):
+        found.ledger.rows("runs")
+    found.close()
+
+
 def test_metadata_does_not_grow_without_bound(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparkwap.ledger.append._KEPT_SNAPSHOTS", 5)
     for number in range(30):
@@ -263,3 +314,24 @@ def test_a_publish_is_found_by_publish_id_and_run_id(lake: Lake) -> None:
     lake.ledger.append(LedgerRows("publishes", [undo]))
     assert lake.ledger.publish("bbbbbbbb")[0].rolled_back
     assert lake.ledger.publish("aaaa") == []
+
+
+def test_a_publish_days_after_its_audit_counts_the_tests(lake: Lake) -> None:
+    later = {"minutes": 3 * 24 * 60, "verdict": "published", "run_id": "r2"}
+    table: dict[str, Any] = {"schema": "s", "name": "a", "candidate_snapshot": 7}
+    test = {"test_id": "t", "audited": {"model.p.a": "7"}, "executed_at": NOW}
+    lake.ledger.append(
+        [
+            LedgerRows(
+                "nodes",
+                [
+                    node("model.p.a", verdict="held", run_id="r1", **table),
+                    node("model.p.a", **later, **table),
+                ],
+            ),
+            LedgerRows("tests", [test]),
+        ]
+    )
+    assert [row["test_id"] for row in lake.ledger.tests_of({"model.p.a": ("s", "a")})] == ["t"]
+    (of_others,) = lake.ledger.tests_of_others({("s", "a"): "model.q.a"}).values()
+    assert [row["test_id"] for row in of_others] == ["t"]

@@ -42,6 +42,7 @@ from sparkwap.runs.operations import LakeOperations
 
 pytestmark = pytest.mark.long
 
+RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 BRANCH, SIDE, TAG = "pr_1", "s__pr_1", "wap_pub_1a2b3c4d"
 OLD = {"a": [1], "b": [1], "c": [1], "r": [1]}
 NEW = {"a": [1, 2], "b": [1, 2], "c": [3], "n": [4], "r": [5]}
@@ -170,6 +171,22 @@ def test_nothing_moves_before_the_journal_is_written(slow: Bench) -> None:
     assert slow.lake.publishing.on_their_way() == []
 
 
+def test_what_a_later_run_builds_in_the_side_schema_is_no_leftover(slow: Bench) -> None:
+    slow.table("c", 1)
+    item = slow.changed("c", 3)
+    journals: list[Any] = []
+
+    def look() -> None:
+        journals.extend(map(sequential_journal.journal_of, slow.lake.publishing.on_their_way()))
+
+    once(slow, "c", look)
+    store = slow.lake.store
+    slow.publish(item)
+    slow.changed("c", 4)
+    assert (SIDE, "c") in store.backend.find([(SIDE, "c")])
+    assert sequential_moves.leftovers(journals[0], store) == []
+
+
 @pytest.mark.parametrize("name", ["b", "c", "r"])
 def test_the_publish_is_undone_if_others_move_main_meanwhile(slow: Bench, name: str) -> None:
     items = everything(slow)
@@ -180,6 +197,42 @@ def test_the_publish_is_undone_if_others_move_main_meanwhile(slow: Bench, name: 
     # The candidates are still on the audit branch.
     assert slow.read("a", BRANCH) == [1, 2]
     assert slow.read("n", schema=SIDE) == [4]
+
+
+def test_the_ledger_does_not_take_an_undone_publish_for_one_on_main(slow: Bench) -> None:
+    for name in "ab":
+        slow.table(name, 1)
+    items = [slow.candidate(name, 2) for name in "ab"]
+    rows = [
+        {
+            "run_id": RUN,
+            "branch": BRANCH,
+            "node_id": f"model.p.{item.identifier[1]}",
+            "schema": "s",
+            "name": item.identifier[1],
+            "candidate_snapshot": int(item.token),
+            "verdict": "published",
+            # The clock of the machine that built it is ahead.
+            "built_at": datetime.now(UTC) + timedelta(minutes=5),
+        }
+        for item in items
+    ]
+    test = {
+        "test_id": "t",
+        "audited": {"model.p.a": items[0].token},
+        "executed_at": datetime.now(UTC),
+    }
+    once(slow, "b", append(slow, "b"))
+    with pytest.raises(PublishRefused):
+        slow.publish(*items, appends=[LedgerRows("nodes", rows), LedgerRows("tests", [test])])
+    ledger, a = slow.lake.ledger, ("s", "a")
+    assert [row["verdict"] for row in ledger.branch_history(BRANCH).nodes] == ["rejected"] * 2
+    assert ledger.owners() == {}
+    assert ledger.builder(a) is None
+    assert not any(on_main for _, on_main in ledger.builds("model.p.a", a))
+    assert ledger.tests_of({"model.p.a": a}) == []
+    assert ledger.tests_of_others({a: "model.q.a"}) == {}
+    assert ledger.published_tests(["t"], lambda node: a) == {}
 
 
 def test_a_table_that_others_have_changed_stays_published_and_is_named(slow: Bench) -> None:

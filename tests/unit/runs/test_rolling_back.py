@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
+from sparkwap.runs import rows as ledger_rows
 from sparkwap.runs.operations import LakeOperations, NotPublished
 from sparkwap.runs.run import Run
 from sparkwap.runs.types import Invocation, NodeFact, TestFact, TestSeen
@@ -234,6 +236,23 @@ def test_a_reopened_candidate_is_published_without_a_new_audit(lake: Lake) -> No
     assert live(lake) == [0]
     call(lake, "wap_publish", branch="dev")
     assert live(lake) == [0, 0]
+
+
+def test_a_branch_of_a_machine_whose_clock_is_ahead(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = datetime.now(UTC) + timedelta(minutes=5)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger_rows, "time_after", lambda last: ahead)
+        first = publish(lake, 0, "orders")
+    call(lake, "wap_rollback", run=first, reopen=True)
+    assert [row["verdict"] for row in lake.ledger.branch_history("dev").nodes] == ["held"]
+    call(lake, "wap_publish", branch="dev")
+    assert live(lake) == [0, 0]
+    second = publish(lake, 1, "orders")
+    call(lake, "wap_rollback", run=second, reopen=True)
+    lake.branches.discard("dev")
+    assert lake.ledger.branch_history("dev").nodes == ()
 
 
 def test_new_and_changed_tables_are_reopened_in_side_schemas(lake: Lake) -> None:

@@ -47,14 +47,13 @@ class Accept(Operation):
         if not reason:
             raise self.refused("reason is missing")
         who = self.by.strip() or this_actor()
-        now = datetime.now(UTC)
         accepted = {
             **{key: row[key] for key in _OF_TEST},
             "run_id": gate.run_id,
             "accepted_by": who,
             "reason": reason,
-            "accepted_at": now,
-            "until": self._end(now),
+            "accepted_at": gate.lake.ledger.time_on(one.branch),
+            "until": self._end(datetime.now(UTC)),
             "tables": {
                 node["node_id"]: f"{node['schema']}.{node['name']}"
                 for node in history.nodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparkwap.audits.metrics import exact_rows
@@ -256,7 +256,8 @@ def _reopen(gate: Context, done: LedgerPublish) -> Iterable[str]:
     rows = gate.lake.ledger.published_nodes(done)
 
     def record(found: Mapping[Identifier, Candidate]) -> list[LedgerRows]:
-        held = [_held_row(gate.run_id, row, found[row["schema"], row["name"]]) for row in rows]
+        at = gate.lake.ledger.time_on(done.branch)
+        held = [_held_row(gate.run_id, row, found[row["schema"], row["name"]], at) for row in rows]
         tokens = {row["node_id"]: token_of(row) for row in held}
         for row in held:
             built_on = dict(row["built_on"] or ())
@@ -273,14 +274,16 @@ def _reopen(gate: Context, done: LedgerPublish) -> Iterable[str]:
     yield f"        discard it             {next_command.operation('wap_discard', done.branch)}"
 
 
-def _held_row(run_id: str, row: Mapping[str, Any], candidate: Candidate) -> dict[str, Any]:
+def _held_row(
+    run_id: str, row: Mapping[str, Any], candidate: Candidate, at: datetime
+) -> dict[str, Any]:
     return {
         **row,
         "run_id": run_id,
         **candidate_columns(candidate),
         "verdict": "held",
         "reason": "its publish was rolled back",
-        "built_at": datetime.now(UTC),
+        "built_at": at,
     }
 
 
