@@ -250,15 +250,18 @@ def as_yaml(values: Mapping[str, Any]) -> str:
 def parse_call(arguments: Sequence[str]) -> DbtCall:
     """Split the arguments of ``dbt build`` into the options of all dbt calls, and the rest.
 
+    Options that are not given come from dbt's environment variables, as in dbt.
+
     Raises:
         ConfigError: ``--vars`` is not a YAML mapping.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--project-dir", type=Path)
     parser.add_argument("--profiles-dir", type=Path)
-    parser.add_argument("--target-path", type=Path, default=_env_path("DBT_TARGET_PATH", "target"))
-    parser.add_argument("--profile")
-    parser.add_argument("--target", "-t")
+    target_path = _of_environment("TARGET_PATH") or "target"
+    parser.add_argument("--target-path", type=Path, default=target_path)
+    parser.add_argument("--profile", default=_of_environment("PROFILE"))
+    parser.add_argument("--target", "-t", default=_of_environment("TARGET"))
     parser.add_argument("--vars", default="{}")
     own, rest = parser.parse_known_args(list(arguments))
     try:
@@ -289,9 +292,9 @@ def find_project(given: Path | None = None) -> Path:
         given: ``--project-dir``. The default is ``DBT_PROJECT_DIR``, else the working folder or its
             nearest parent with a ``dbt_project.yml``, else the working folder.
     """
-    named = given or _env_path("DBT_PROJECT_DIR")
+    named = given or _of_environment("PROJECT_DIR")
     if named is not None:
-        return named.resolve()
+        return Path(named).resolve()
     here = Path.cwd()
     return next((f for f in (here, *here.parents) if (f / "dbt_project.yml").exists()), here)
 
@@ -304,9 +307,9 @@ def find_profiles(given: Path | None, project_dir: Path) -> Path:
             working folder, ``~/.dbt`` and the project's folder that has a ``profiles.yml``.
         project_dir: the project's folder.
     """
-    named = given or _env_path("DBT_PROFILES_DIR")
+    named = given or _of_environment("PROFILES_DIR")
     if named is not None:
-        return named.resolve()
+        return Path(named).resolve()
     usual = Path.home() / ".dbt"
     folders = (Path.cwd(), usual, project_dir)
     return next((f for f in folders if (f / "profiles.yml").exists()), usual)
@@ -378,6 +381,7 @@ def say(line: str) -> None:
     print(f"sparkwap: {line}", file=sys.stderr, flush=True)
 
 
-def _env_path(name: str, default: str | None = None) -> Path | None:
-    value = os.environ.get(name) or default
-    return Path(value) if value else None
+def _of_environment(option: str) -> str | None:
+    """Return an option of dbt from the environment: of its two names, dbt prefers the new one."""
+    names = (f"DBT_ENGINE_{option}", f"DBT_{option}")
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)

@@ -511,8 +511,9 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "project/dbt_project.yml").write_text("{name: shop, profile: shop}")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("DBT_PROFILES_DIR", "DBT_PROJECT_DIR"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("PROFILES_DIR", "PROJECT_DIR", "PROFILE", "TARGET", "TARGET_PATH"):
+        for prefix in ("DBT_", "DBT_ENGINE_"):
+            monkeypatch.delenv(prefix + name, raising=False)
     monkeypatch.chdir(tmp_path / "project/models")
     return tmp_path
 
@@ -546,6 +547,35 @@ def test_the_option_overrides_the_variable(folders: Path, monkeypatch: pytest.Mo
     call = dbt_cli.parse_call([])
     assert (call.project_dir, call.profiles_dir) == (folders / "project", folders / "named")
     assert dbt_cli.parse_call(["--profiles-dir", "given"]).profiles_dir == folders / "given"
+
+
+@pytest.mark.parametrize(
+    "option", ["project-dir", "profiles-dir", "profile", "target", "target-path"]
+)
+def test_sparkwap_obeys_the_variables_of_dbt_and_passes_them_on(
+    option: str, folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def value() -> str:
+        given = dbt_cli.parse_call([]).arguments("build")
+        return given[given.index(f"--{option}") + 1]
+
+    name = option.upper().replace("-", "_")
+    for variable in (f"DBT_{name}", f"DBT_ENGINE_{name}"):
+        monkeypatch.setenv(variable, f"{folders}/{variable}")
+        assert value() == f"{folders}/{variable}"
+    for variable in (f"DBT_{name}", f"DBT_ENGINE_{name}"):
+        monkeypatch.setenv(variable, "")
+    assert "" not in dbt_cli.parse_call([]).arguments("build")
+
+
+def test_the_lake_is_that_of_the_target_in_the_environment(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folders / "home/.dbt/profiles.yml").write_text(
+        PROFILE.replace("{{ env_var('WHICH') }}", "two")
+    )
+    monkeypatch.setenv("DBT_TARGET", "one")
+    assert dbt_cli.parse_call([]).lake().target == "one"
 
 
 def test_a_profile_with_variables_of_the_environment_is_read(
