@@ -137,8 +137,8 @@ class DbtCommand:
         variables = self.config.vars.to_dict() if hasattr(self.config, "vars") else {}
         given = {**from_environment(self.environment), **self.given_vars}
         settings = settings_of({"name": self.project_name, "vars": variables}, given)
-        if given.get(replay_moment.VARIABLE) and "wap_publish" not in given:
-            # A replay must not publish an earlier state by default.
+        if given.get(replay_moment.VARIABLE) and "wap_publish" not in self.given_vars:
+            # The environment may be that of a job of production, which publishes.
             settings = replace(settings, publish="never")
         rebuilt = rebase.rebuilt_branch()
         return settings if rebuilt is None else replace(settings, branch=rebuilt[0])
