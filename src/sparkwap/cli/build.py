@@ -45,6 +45,7 @@ from sparkwap.landing.raw_models import (
 )  # fmt: skip
 from sparkwap.plan import render
 from sparkwap.plan.command import plan_of, selection
+from sparkwap.runs import replay_moment
 
 if TYPE_CHECKING:
     import argparse
@@ -229,6 +230,7 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     """
     tell = tell or say
     call = parse_call([argument for argument in arguments if argument not in (AGAIN, STALE)])
+    replay_moment.refuse(call.variables, "sparkwap build")
     manifest = call.manifest()
     select = _stale(arguments, call, manifest, tell) if STALE in arguments else []
     if select is None:

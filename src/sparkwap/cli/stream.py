@@ -19,6 +19,7 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import redact
 from sparkwap.gate.results import RunResults
 from sparkwap.landing.raw_models import RawModel, position, raw_models, unread_topics
+from sparkwap.runs import replay_moment
 
 if TYPE_CHECKING:
     from sparkwap.core.dbt_cli import Commands
@@ -107,6 +108,7 @@ def stream(
         SparkwapError: the project cannot be used, or has no topic.
     """
     call = parse_call(arguments)
+    replay_moment.refuse(call.variables, "sparkwap stream")
     if selects(call.build):
         raise ConfigError(
             "sparkwap stream selects the nodes itself, so it takes no --select or --exclude. "

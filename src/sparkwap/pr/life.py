@@ -26,6 +26,7 @@ from sparkwap.pr.base import Base
 from sparkwap.pr.merging import Differing, differing
 from sparkwap.pr.results import StateResult, pull_request_state
 from sparkwap.pr.standing import BranchState, standing
+from sparkwap.runs import replay_moment
 
 if TYPE_CHECKING:
     from sparkwap.ledger.manifests import Document
@@ -76,6 +77,7 @@ class PullRequest:
         tell: Callable[[str], None],
     ) -> None:
         self.branch = branch
+        replay_moment.refuse(call.variables, "sparkwap pr")
         own = ("wap_publish", "wap_branch")
         self._call = replace(
             call,

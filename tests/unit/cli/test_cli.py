@@ -264,3 +264,11 @@ def test_every_command_that_reads_a_profile_takes_the_same_options() -> None:
         given = {o for action in parser._actions for o in action.option_strings}
         if "--profiles-dir" in given or "--target" in given:
             assert {f"--{o}" for o in dbt_cli._DBT_OPTIONS} <= given, parser.prog
+
+
+@pytest.mark.parametrize("command", [["build"], ["stream"], ["pr", "audit", "--branch", "pr_1"]])
+def test_what_publishes_refuses_a_replay(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*command, "--vars", "as_of: 2024-01-31T18:00:00Z"]) == EXIT_CODES["usage"]
+    assert "does not support as_of" in capsys.readouterr().err

@@ -50,6 +50,7 @@ class Topics:
 
         return SimpleNamespace(
             build=tuple(arguments),
+            variables={},
             manifest=lambda _again: {},
             project_dir=Path(),
             lake=lambda: None,
