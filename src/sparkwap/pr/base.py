@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import folded, short_run_id
-from sparkwap.ledger.code import BUILT
+from sparkwap.ledger.code import BUILT, digests
 from sparkwap.ledger.manifests import Document, unpack
 
 if TYPE_CHECKING:
@@ -23,10 +23,22 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A publish to compare a project with, and its code."""
+    """A publish to compare a project with, and its code.
+
+    Attributes:
+        publish: The publish.
+        manifest: Its code.
+        outdated: Nodes that it has left out and whose last publish had other code.
+    """
 
     publish: LedgerPublish
     manifest: Document
+    outdated: frozenset[str] = frozenset()
+
+    @property
+    def code(self) -> dict[str, str]:
+        """The digests of the published nodes and their tests; see `sparkwap.ledger.code`."""
+        return {k: v for k, v in digests(self.manifest).items() if k not in self.outdated}
 
     def __str__(self) -> str:
         return (
@@ -60,36 +72,71 @@ def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base 
     """
     if wanted is not None:
         return _named(ledger, wanted)
-    project = str(manifest["metadata"]["project_name"])
-    chosen = choose(ledger.publishes(), ledger.manifest_projects(), project, tables_of(manifest))
-    return _loaded(ledger, chosen) if chosen is not None else None
+    project, publishes = str(manifest["metadata"]["project_name"]), ledger.publishes()
+    own = {key for key, name in ledger.manifest_projects().items() if name == project}
+    chosen = choose(publishes, own, tables_of(manifest))
+    if chosen is None:
+        return None
+    found = _loaded(ledger, chosen)
+    newest = digests(found.manifest)
+    last = {table: hashed for table, hashed in last_code(publishes).items() if hashed in own}
+    codes = {chosen.manifest_hash: newest}
+    outdated = set()
+    for key, node in manifest["nodes"].items():
+        hashed = last.get(folded((str(node["schema"]), str(node["alias"]))))
+        if hashed is None or node["resource_type"] not in BUILT:
+            continue
+        if hashed not in codes and (stored := ledger.manifest(hashed)) is not None:
+            codes[hashed] = digests(unpack(stored[1]))
+        if hashed in codes and codes[hashed].get(key) != newest.get(key):
+            outdated.add(key)
+    return replace(found, outdated=frozenset(outdated))
+
+
+def last_code(publishes: Iterable[LedgerPublish]) -> dict[Identifier, str | None]:
+    """Return the hash of the code of each table's last publish.
+
+    Args:
+        publishes: All publishes, newest first.
+    """
+    found: dict[Identifier, str | None] = {}
+    for publish in publishes:
+        for name in _names(publish):
+            found.setdefault(folded(name), publish.manifest_hash)
+    return found
 
 
 def choose(
     publishes: Collection[LedgerPublish],
-    projects: Mapping[str, str],
-    project: str,
+    own: Collection[str],
     tables: Collection[Identifier],
 ) -> LedgerPublish | None:
     """Return the newest publish of these tables by this project whose code is stored.
 
     Args:
         publishes: All publishes, newest first.
-        projects: Hash -> project of the stored manifests.
-        project: The project's name.
+        own: The hashes of this project's stored manifests.
         tables: The tables and views that the project builds, in lower case.
     """
     for publish in publishes:
         names = {folded(name) for name in _names(publish)}
-        if projects.get(publish.manifest_hash or "") == project and not names.isdisjoint(tables):
+        if publish.manifest_hash in own and not names.isdisjoint(tables):
             return publish
     return None
 
 
-def write(base: Base, folder: Path) -> None:
-    """Write the folder for dbt's ``--state``."""
+def write(base: Base, folder: Path, again: Collection[str] = ()) -> None:
+    """Write the folder for dbt's ``--state``.
+
+    Args:
+        base: The publish; its outdated nodes are left out, so that dbt counts them as modified.
+        folder: The folder.
+        again: Other nodes to leave out.
+    """
+    left_out = {*base.outdated, *again}
+    nodes = {key: node for key, node in base.manifest["nodes"].items() if key not in left_out}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).write_text(json.dumps(base.manifest))
+    (folder / MANIFEST).write_text(json.dumps({**base.manifest, "nodes": nodes}))
 
 
 def _names(publish: LedgerPublish) -> list[Identifier]:

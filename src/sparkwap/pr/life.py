@@ -196,10 +196,18 @@ class PullRequest:
         self._tell("main moved since the audit: building and auditing it again on main as it is")
         end = self._build(force=False, publish=True)
         found = self.standing()
-        if end.code or found.outcome in ("rejected", "held", "moved", "unfinished"):
-            self._tell_standing(found)
-            return self._end(end, found)
-        return self._published()
+        if "published" in (end.outcome, found.outcome):
+            return self._published()
+        if not end.code and found.outcome in ("nothing", "discarded"):
+            raise NotPublished(
+                f"dbt has selected nothing to build on {self.branch}, so nothing was published; "
+                "readers of main see no change. The audited tables are discarded.\n"
+                f"  audit it again    sparkwap pr audit --branch {self.branch}\n"
+                f"  then publish it   sparkwap pr publish --branch {self.branch}",
+                "failed",
+            )
+        self._tell_standing(found)
+        return self._end(end, found)
 
     def close(self, *, force: bool) -> CommandEnd:
         """Discard the branch, its clones and its side schemas."""
@@ -234,6 +242,8 @@ class PullRequest:
 
     def _build(self, *, force: bool, publish: bool) -> DbtEnd:
         found = self.base()
+        # The newest publish may have the merged code, without the tables that wait on the branch.
+        again = [str(row["node_id"]) for row in self.standing().nodes] if publish else []
         if self._is_used:
             end = self._discard(force=force)
             if end.code:
@@ -241,15 +251,15 @@ class PullRequest:
                     again = f"sparkwap pr audit --branch {self.branch} --force"
                     self._tell(f"to take over the branch: {again}")
                 return end
-        arguments = ["build", *self._selection(found), *self._more]
+        arguments = ["build", *self._selection(found, again), *self._more]
         return self._dbt(*arguments, **({"SPARKWAP_PUBLISH": "run"} if publish else {}))
 
-    def _selection(self, found: Base | None) -> list[str]:
+    def _selection(self, found: Base | None, again: Sequence[str]) -> list[str]:
         if found is None:
             self._tell("nothing of this project is published yet; building all nodes")
             return ["--select", *self._select] if self._select else []
         state = self._call.project_dir / self._call.target_path / FOLDER / self.branch
-        bases.write(found, state)
+        bases.write(found, state, again)
         self._tell(f"comparing with the code of {found}")
         return [
             "--select",
@@ -300,7 +310,7 @@ class PullRequest:
             found,
             digests(self.manifest),
             audited,
-            digests(published.manifest) if published else {},
+            published.code if published else {},
         )
         if differs:
             raise NotPublished(_not_audited(self.branch, differs))

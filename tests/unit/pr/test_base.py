@@ -18,7 +18,7 @@ def publish(number: int, *tables: tuple[str, str], **more: Any) -> LedgerPublish
 
 
 def test_the_newest_publish_of_the_projects_tables_is_the_base() -> None:
-    projects = {f"h{n}": "shop" for n in range(9)} | {"h7": "other"}
+    own = {f"h{n}" for n in range(9)} - {"h7"}
     found = [
         publish(8, left=()),
         publish(7),  # another project's
@@ -27,5 +27,11 @@ def test_the_newest_publish_of_the_projects_tables_is_the_base() -> None:
         publish(4, ("Shop", "ORDERS"), ("dev_ann", "x")),
         publish(3),
     ]
-    assert base.choose(found, projects, "shop", {ORDERS}) == found[4]
-    assert base.choose(found[:4], projects, "shop", {ORDERS}) is None
+    assert base.choose(found, own, {ORDERS}) == found[4]
+    assert base.choose(found[:4], own, {ORDERS}) is None
+
+
+def test_each_table_has_the_code_of_its_own_last_publish() -> None:
+    other = ("shop", "other")
+    found = [publish(3, ("Shop", "Other")), publish(2, left=()), publish(1, ORDERS, other)]
+    assert base.last_code(found) == {other: "h3", ORDERS: "h1"}

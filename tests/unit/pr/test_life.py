@@ -50,9 +50,13 @@ BEFORE = {
 }
 
 
+OTHER, OTHER_KEY = ("shop", "other"), "model.shop.other"
+
+
 def with_code(text: str) -> dict[str, Any]:
-    changed = {**BEFORE["nodes"][KEY], "raw_code": text}  # type: ignore[index]
-    return {**BEFORE, "nodes": {KEY: changed}}
+    changed: dict[str, Any] = {**BEFORE["nodes"][KEY], "raw_code": text}  # type: ignore[index]
+    other = {**changed, "alias": "other", "name": "other", "raw_code": "select 0"}
+    return {**BEFORE, "nodes": {KEY: changed, OTHER_KEY: other}}
 
 
 class World:
@@ -68,6 +72,7 @@ class World:
         self.lake = Lake("lake", properties)
         self.lake.ensure_schema("shop")
         self.lake.catalog.create_table(ORDERS, pa.schema({"id": pa.int64()})).append(self.rows(0))
+        self.lake.catalog.create_table(OTHER, pa.schema({"id": pa.int64()})).append(self.rows(0))
         self.then: Callable[[], None] = lambda: None
 
     def rows(self, *ids: int) -> pa.Table:
@@ -96,6 +101,14 @@ class World:
         run.candidates.load()
         return run
 
+    def build_other(self) -> None:
+        run = self.a_run({})
+        run.begin(OTHER_KEY, OTHER)
+        run.candidates.place_table(OTHER, Desired())
+        self.lake.catalog.load_table(OTHER).append(self.rows(5), branch=run.branch)
+        run.built(OTHER_KEY, OTHER, must_write=True)
+        run.close([NodeFact(OTHER_KEY, OTHER, "model", "success", None, frozenset())], [], [])
+
     def build(self, **variables: Any) -> int:
         run = self.a_run(variables)
         run.begin(KEY, ORDERS)
@@ -116,7 +129,8 @@ class World:
         if command[0] == "build":
             state = Path(command[command.index("--state") + 1]) if "--state" in command else None
             kept = json.loads((state / "manifest.json").read_text()) if state else None
-            if kept is not None and kept["nodes"][KEY]["raw_code"] == self.code:
+            same = kept and kept["nodes"].get(KEY, {}).get("raw_code") == self.code
+            if same or "nothing,state:modified+" in command:
                 return 0  # nothing is modified
             return self.build(**variables)
         if command[1] == "wap_discard":
@@ -273,6 +287,48 @@ def test_after_main_moved_a_publish_builds_again(world: World) -> None:
     live = world.live()
     assert len(live) == 4
     assert {0, 1, 77} < set(live)
+
+
+def test_a_publish_of_other_tables_with_the_merged_code_loses_no_audited_table(
+    world: World,
+) -> None:
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+
+    def meanwhile() -> None:
+        world.build_other()
+        world.lake.catalog.load_table(ORDERS).append(world.rows(77))
+
+    world.then = meanwhile
+    assert pr("publish") == 0
+    assert 77 in world.live()
+    assert len(world.live()) == 4
+
+
+def test_a_publish_that_selects_nothing_says_so(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+    world.then = lambda: world.lake.catalog.load_table(ORDERS).append(world.rows(77))
+    assert pr("publish", "--select", "nothing") == EXIT_CODES["failed"]
+    printed = capsys.readouterr().err
+    assert "selected nothing to build" in printed
+    assert "is published" not in printed
+    assert pr("publish") == EXIT_CODES["rejected"]
+    assert "changed, but not audited: orders" in capsys.readouterr().err
+
+
+def test_a_table_that_the_newest_publish_has_left_out_is_modified(world: World) -> None:
+    world.build()
+    world.code = "select 2"
+    world.build_other()
+    assert pr("publish") == EXIT_CODES["rejected"], "its change is not live"
+    assert pr("audit") == 0
+    assert pr("publish") == 0
+    assert len(world.live()) == 3
 
 
 def test_a_publish_continues_after_a_refused_publish(world: World) -> None:
