@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,20 +73,19 @@ def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base 
     if wanted is not None:
         return _named(ledger, wanted)
     project, publishes = str(manifest["metadata"]["project_name"]), ledger.publishes()
-    own = {key for key, name in ledger.manifest_projects().items() if name == project}
-    chosen = choose(publishes, own, tables_of(manifest))
+    projects = ledger.manifest_projects()
+    chosen = choose(publishes, projects, project, tables_of(manifest))
     if chosen is None:
         return None
     found = _loaded(ledger, chosen)
     newest = digests(found.manifest)
-    last = {table: hashed for table, hashed in last_code(publishes).items() if hashed in own}
-    codes = {chosen.manifest_hash: newest}
+    last, codes = last_code(publishes), {chosen.manifest_hash: newest}
     outdated = set()
     for key, node in manifest["nodes"].items():
         hashed = last.get(folded((str(node["schema"]), str(node["alias"]))))
-        if hashed is None or node["resource_type"] not in BUILT:
+        if projects.get(hashed or "") != project or node["resource_type"] not in BUILT:
             continue
-        if hashed not in codes and (stored := ledger.manifest(hashed)) is not None:
+        if hashed not in codes and (stored := ledger.manifest(str(hashed))) is not None:
             codes[hashed] = digests(unpack(stored[1]))
         if hashed in codes and codes[hashed].get(key) != newest.get(key):
             outdated.add(key)
@@ -108,19 +107,21 @@ def last_code(publishes: Iterable[LedgerPublish]) -> dict[Identifier, str | None
 
 def choose(
     publishes: Collection[LedgerPublish],
-    own: Collection[str],
+    projects: Mapping[str, str],
+    project: str,
     tables: Collection[Identifier],
 ) -> LedgerPublish | None:
     """Return the newest publish of these tables by this project whose code is stored.
 
     Args:
         publishes: All publishes, newest first.
-        own: The hashes of this project's stored manifests.
+        projects: Hash -> project of the stored manifests.
+        project: The project's name.
         tables: The tables and views that the project builds, in lower case.
     """
     for publish in publishes:
         names = {folded(name) for name in _names(publish)}
-        if publish.manifest_hash in own and not names.isdisjoint(tables):
+        if projects.get(publish.manifest_hash or "") == project and not names.isdisjoint(tables):
             return publish
     return None
 

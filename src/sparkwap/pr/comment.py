@@ -25,6 +25,7 @@ _TITLES: Mapping[Outcome, str] = {
     "rejected": "was rejected",
     "moved": "passed its audit, and main has moved since",
     "published": "is published",
+    "undone": "was published, and its publish was rolled back",
     "discarded": "is closed",
     "gone": "is gone: its audited tables no longer exist",
 }
@@ -38,6 +39,7 @@ _SENTENCES: Mapping[Outcome, str] = {
     "moved": "Its publish was stopped, because main has changed since the audit. The next "
     f"publish builds and audits it again on main as it is now. {_UNSEEN}",
     "published": "All its changes are live.",
+    "undone": "Readers of main see the tables that were rolled back as before its publish.",
     "discarded": "The branch was discarded. It has not changed main.",
     "gone": f"The ledger has an audit of tables that are no longer on the branch. {_UNSEEN}",
 }
@@ -88,7 +90,7 @@ def render(standing: BranchState, diff: str = "", limit: int = LIMIT) -> str:
 
 
 def _tables(standing: BranchState, shown: int) -> Iterable[str]:
-    if not standing.nodes or standing.outcome == "discarded":
+    if not standing.nodes or standing.outcome in ("undone", "discarded"):
         return
     order = {"rejected": 0, "held": 1, "published": 2}
     rows = sorted(standing.nodes, key=lambda row: (order[row["verdict"]], _clean(row)))
@@ -103,7 +105,7 @@ def _tables(standing: BranchState, shown: int) -> Iterable[str]:
 
 def _tests(standing: BranchState, shown: int) -> Iterable[str]:
     failed = [row for row in standing.tests if row["status"] in _STATUS]
-    if not failed or standing.outcome in ("discarded", "nothing"):
+    if not failed or standing.outcome in ("undone", "discarded", "nothing"):
         return
     failed.sort(key=lambda row: (row["status"] == "warn", row["test_name"]))
     yield from ("", "| test | | rows |", "|---|---|---|")
@@ -141,6 +143,9 @@ def next_steps(standing: BranchState) -> list[tuple[str, str]]:
         return [status, ("after that", audit), close]
     if standing.outcome in ("unfinished", "gone"):
         return [("audit it again", audit), close]
+    if standing.outcome == "undone":
+        again = next_command.operation("wap_rollback", run=standing.published_by, reopen=True)
+        return [("audit it again", audit), ("or put its tables on the branch again", again)]
     if standing.published_by:
         return [("undo it", next_command.operation("wap_rollback", run=standing.published_by))]
     return []

@@ -131,7 +131,7 @@ class PullRequest:
     @property
     def _is_used(self) -> bool:
         """Whether the branch has a table or view, or the ledger a failed node of it."""
-        return self.standing().outcome not in ("nothing", "published", "discarded")
+        return self.standing().outcome not in ("nothing", "published", "undone", "discarded")
 
     def standing(self) -> BranchState:
         """Return the present state of the branch."""
@@ -144,6 +144,7 @@ class PullRequest:
             nodes=ledger.branch_rows("nodes", self.branch),
             tests=ledger.branch_rows("tests", self.branch),
             runs=ledger.runs(self.branch),
+            undone={p.publish_id for p in ledger.publishes() if p.left != p.entries},
         )
 
     # -- commands --------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ class PullRequest:
         """
         end = self._build(force=force, publish=False)
         found = self.standing()
-        if found.outcome in ("nothing", "discarded"):
+        if found.outcome in ("nothing", "discarded", "undone"):
             self._tell(
                 f"dbt ended with code {end.code}, and nothing was built on {self.branch}"
                 if end.code
@@ -180,7 +181,7 @@ class PullRequest:
             raise NotPublished(
                 f"{self.branch} {comment.title(found.outcome)}, so nothing was published; readers "
                 f"of main see no change.\n{_next(found)}",
-                _OUTCOMES[found.outcome],
+                _OUTCOMES.get(found.outcome, "held"),
             )
         self._require_audited(found)
         if found.outcome not in ("ready", "moved"):

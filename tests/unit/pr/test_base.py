@@ -18,7 +18,7 @@ def publish(number: int, *tables: tuple[str, str], **more: Any) -> LedgerPublish
 
 
 def test_the_newest_publish_of_the_projects_tables_is_the_base() -> None:
-    own = {f"h{n}" for n in range(9)} - {"h7"}
+    projects = {f"h{n}": "shop" for n in range(9)} | {"h7": "other"}
     found = [
         publish(8, left=()),
         publish(7),  # another project's
@@ -27,8 +27,8 @@ def test_the_newest_publish_of_the_projects_tables_is_the_base() -> None:
         publish(4, ("Shop", "ORDERS"), ("dev_ann", "x")),
         publish(3),
     ]
-    assert base.choose(found, own, {ORDERS}) == found[4]
-    assert base.choose(found[:4], own, {ORDERS}) is None
+    assert base.choose(found, projects, "shop", {ORDERS}) == found[4]
+    assert base.choose(found[:4], projects, "shop", {ORDERS}) is None
 
 
 def test_each_table_has_the_code_of_its_own_last_publish() -> None:

@@ -12,6 +12,7 @@ import pytest
 from helpers.documents import commands
 
 from sparkwap import diff
+from sparkwap.catalog import UndonePublish
 from sparkwap.cli import main
 from sparkwap.core import dbt_cli
 from sparkwap.core.command_end import EXIT_CODES
@@ -287,6 +288,33 @@ def test_after_main_moved_a_publish_builds_again(world: World) -> None:
     live = world.live()
     assert len(live) == 4
     assert {0, 1, 77} < set(live)
+
+
+def test_a_publish_that_was_rolled_back_is_not_published(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+    assert pr("publish") == 0
+    done = world.lake.ledger.publishes()[0]
+    world.lake.publishing.rollback(
+        done.entries,
+        run_id="77777777-0000-4000-8000-000000000000",
+        publish_id=done.publish_id,
+        branch=done.branch,
+        undone=[UndonePublish(done.publish_id, done.branch, done.left)],
+    )
+    assert pr("publish") == EXIT_CODES["held"]
+    assert "its publish was rolled back, so nothing was published" in capsys.readouterr().err
+    assert pr("comment") == 0
+    comment = capsys.readouterr().out
+    assert "live" not in comment
+    assert "sparkwap pr audit --branch pr_1" in comment
+    assert f"{{run: {done.publish_id}, reopen: true}}" in comment
+    assert pr("audit") == 0
+    assert pr("publish") == 0
+    assert len(world.live()) == 3
 
 
 def test_a_publish_of_other_tables_with_the_merged_code_loses_no_audited_table(
