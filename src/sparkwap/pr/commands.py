@@ -92,7 +92,7 @@ def _comment(parsed: argparse.Namespace) -> CommandEnd:
     from sparkwap.pr.life import diff_section
     from sparkwap.pr.results import CommentResult, pull_request_state
 
-    found = _of(parsed).standing()
+    found = _of(parsed).reported()
     diff = ""
     if found.outcome in ("ready", "held", "rejected", "moved") and not parsed.no_diff:
         try:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 FOLDER = "pr"
 """The folder, in dbt's target folder, of the states that branches are compared with."""
+AUDIT = "audit.txt"
+"""The file in the folder of a branch with the outcome of an audit that has built nothing."""
 
 
 _OUTCOMES: Mapping[str, CommandOutcome] = {
@@ -147,6 +149,30 @@ class PullRequest:
             undone={p.publish_id for p in ledger.publishes() if p.left != p.entries},
         )
 
+    def reported(self) -> BranchState:
+        """Return the state of the branch for a reviewer of the present code."""
+        found = self.standing()
+        if found.outcome not in ("ready", "moved"):
+            return self._discarded_by_audit(found)
+        try:
+            lines = self._differing(found).lines()
+        except SparkwapError as error:
+            lines = [str(error)]
+        for line in lines:
+            self._tell(line.strip())
+        return replace(found, outcome="stale") if lines else found
+
+    def _discarded_by_audit(self, found: BranchState) -> BranchState:
+        """Return the state with the outcome of an audit that has discarded and built nothing."""
+        file = self._folder / AUDIT
+        if found.outcome != "discarded" or not file.exists():
+            return found
+        return replace(found, outcome="nothing" if file.read_text() == "nothing" else "unfinished")
+
+    @property
+    def _folder(self) -> Path:
+        return self._call.project_dir / self._call.target_path / FOLDER / self.branch
+
     # -- commands --------------------------------------------------------------------------------
 
     def audit(self, *, force: bool) -> CommandEnd:
@@ -158,7 +184,11 @@ class PullRequest:
         Args:
             force: Take over the branch even if another run is using it.
         """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / AUDIT).write_text("unfinished")
         end = self._build(force=force, publish=False)
+        if not end.code:
+            (self._folder / AUDIT).write_text("nothing")
         found = self.standing()
         if found.outcome in ("nothing", "discarded", "undone"):
             self._tell(
@@ -168,7 +198,8 @@ class PullRequest:
             )
         else:
             self._tell_standing(found)
-        return self._end(end, found)
+        result = pull_request_state(self._discarded_by_audit(found))
+        return replace(self._end(end, found), result=result)
 
     def publish(self) -> CommandEnd:
         """Publish the audited branch; build and audit it again first if main has moved.
@@ -183,7 +214,9 @@ class PullRequest:
                 f"of main see no change.\n{_next(found)}",
                 _OUTCOMES.get(found.outcome, "held"),
             )
-        self._require_audited(found)
+        differs = self._differing(found)
+        if differs:
+            raise NotPublished(_not_audited(self.branch, differs))
         if found.outcome not in ("ready", "moved"):
             self._tell(f"main has all changes of {self.branch}; there is nothing to publish")
             return self._end(None, found)
@@ -212,6 +245,7 @@ class PullRequest:
 
     def close(self, *, force: bool) -> CommandEnd:
         """Discard the branch, its clones and its side schemas."""
+        (self._folder / AUDIT).unlink(missing_ok=True)
         if not self._is_used:
             self._tell(f"{self.branch} is empty; there is nothing to close")
             return CommandEnd(result=pull_request_state(self.standing()))
@@ -259,14 +293,13 @@ class PullRequest:
         if found is None:
             self._tell("nothing of this project is published yet; building all nodes")
             return ["--select", *self._select] if self._select else []
-        state = self._call.project_dir / self._call.target_path / FOLDER / self.branch
-        bases.write(found, state, again)
+        bases.write(found, self._folder, again)
         self._tell(f"comparing with the code of {found}")
         return [
             "--select",
             *selection(self._select),
             "--state",
-            str(state),
+            str(self._folder),
             # All tests that read a built node must run, whatever the project's default is.
             "--indirect-selection",
             "eager",
@@ -292,7 +325,8 @@ class PullRequest:
         self._tell(f"$ {given}dbt {shlex.join(self._call.arguments(*command))}")
         return self._call.run(*command, **environment)
 
-    def _require_audited(self, found: BranchState) -> None:
+    def _differing(self, found: BranchState) -> Differing:
+        """Return what differs between the present code and the audited code."""
         lake = self.lake
         if lake is None:
             raise SparkwapError(
@@ -307,14 +341,8 @@ class PullRequest:
             if stored is not None:
                 audited[str(hashed)] = digests(unpack(stored[1]))
         published = self.base()
-        differs = differing(
-            found,
-            digests(self.manifest),
-            audited,
-            published.code if published else {},
-        )
-        if differs:
-            raise NotPublished(_not_audited(self.branch, differs))
+        live = published.code if published else {}
+        return differing(found, digests(self.manifest), audited, live)
 
     def _tell_standing(self, found: BranchState) -> None:
         self._tell(f"{self.branch} {comment.title(found.outcome)}")

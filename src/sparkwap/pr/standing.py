@@ -20,15 +20,17 @@ Outcome = Literal[
     "held",
     "rejected",
     "moved",
+    "stale",
     "published",
     "undone",
     "discarded",
     "gone",
 ]
 """``nothing``: never audited, or no node differed; ``unfinished``: the audit died or is running;
-``ready``: all tables passed and wait for the publish; ``held``: a test did not run, or a rule of
-the gate holds a table; ``rejected``: a test or a build failed; ``moved``: it was ready, and main
-moved before its publish; ``undone``: its publish was rolled back, also in part; ``gone``: built, but neither on the branch nor published."""
+``ready``: all tables passed and wait for the publish; ``stale``: they passed with other code than
+the present; ``held``: a test did not run, or a rule of the gate holds a table; ``rejected``: a test
+or a build failed; ``moved``: it was ready, and main moved before its publish; ``undone``: its
+publish was rolled back, also in part; ``gone``: built, but neither on the branch nor published."""
 
 _FAILURES = "failures"
 

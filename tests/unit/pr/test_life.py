@@ -429,6 +429,50 @@ def test_a_comment_without_a_diff_has_the_verdict(
     assert "the comment has no data diff: Nothing was compared." in printed.err
 
 
+def test_a_comment_is_about_the_present_code(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(call: Any, again: str) -> Any:
+        raise ConfigError("dbt cannot parse the project: x.")
+
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+    world.code = "select 3"
+    assert pr("comment") == 0
+    printed = capsys.readouterr()
+    assert "`pr_1` was audited with other code" in printed.out
+    assert "audited with other code: orders" in printed.err
+    monkeypatch.setattr(dbt_cli.DbtCall, "manifest", broken)
+    assert pr("audit") == EXIT_CODES["usage"]
+    assert pr("comment") == 0
+    comment = capsys.readouterr().out
+    assert "passed its audit" not in comment
+    assert "pr publish" not in comment
+    assert "sparkwap pr audit --branch pr_1" in comment
+
+
+def test_a_comment_after_an_audit_that_built_nothing(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def comment() -> str:
+        capsys.readouterr()
+        assert pr("comment") == 0
+        return capsys.readouterr().out
+
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+    monkeypatch.setattr(world, "build", lambda **_: 2)
+    assert pr("audit") == EXIT_CODES["usage"], "such as by an unknown option after --"
+    assert "has an unfinished audit" in comment()
+    world.code = "select 1"
+    assert pr("audit") == 0
+    assert "has nothing to audit" in comment()
+    assert pr("close") == 0
+    assert "is closed" in comment()
+
+
 def test_an_unknown_base_is_refused(world: World) -> None:
     with pytest.raises(ConfigError, match="is no publish or run"):
         base.find(world.lake.ledger, BEFORE, "12345678")
