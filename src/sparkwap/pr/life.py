@@ -20,6 +20,7 @@ from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.settings import of_one_call
 from sparkwap.ledger.code import digests
 from sparkwap.ledger.manifests import unpack
+from sparkwap.ledger.records import candidates_digest
 from sparkwap.pr import base as bases
 from sparkwap.pr import comment
 from sparkwap.pr.base import Base
@@ -221,7 +222,7 @@ class PullRequest:
             self._tell(f"main has all changes of {self.branch}; there is nothing to publish")
             return self._end(None, found)
         if found.outcome == "ready":
-            end = self._operation("wap_publish")
+            end = self._operation("wap_publish", candidates=candidates_digest(found.nodes))
             if not end.code:
                 return self._published()
             found = self.standing()

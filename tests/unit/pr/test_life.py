@@ -22,6 +22,8 @@ from sparkwap.gate.settings import GateSettings, from_environment
 from sparkwap.ledger import manifests
 from sparkwap.pr import base, life
 from sparkwap.publish.lake import Lake
+from sparkwap.runs.operations.context import Context
+from sparkwap.runs.operations.publish import PublishBranch
 from sparkwap.runs.run import Run
 from sparkwap.runs.types import Invocation, NodeFact
 
@@ -138,8 +140,22 @@ class World:
             self.lake.branches.discard(variables["wap_branch"])
             return 0
         self.then()
-        run = self.a_run({**variables, "wap_publish": "run"}, "wap_publish")
-        return 1 if run.close([], [], [], [KEY]).refused else 0
+        context = Context(
+            self.lake,
+            run_id=f"{next(self.numbers):08}-0000-4000-8000-000000000000",
+            settings=GateSettings.from_vars(variables),
+            project="shop",
+            target_name="test",
+            tests=list,
+            known=lambda: [KEY],
+            manifest=lambda: manifests.pack(with_code(self.code)),
+        )
+        arguments = json.loads(command[command.index("--args") + 1])
+        try:
+            list(PublishBranch.of(arguments).operate(context))
+        except SparkwapError:
+            return 1
+        return 0
 
 
 @pytest.fixture
@@ -288,6 +304,22 @@ def test_after_main_moved_a_publish_builds_again(world: World) -> None:
     live = world.live()
     assert len(live) == 4
     assert {0, 1, 77} < set(live)
+
+
+def test_only_the_compared_candidates_are_published(world: World) -> None:
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+
+    def later_push() -> None:
+        world.lake.branches.discard("pr_1")
+        world.code = "select 3"
+        world.build(wap_branch="pr_1", wap_publish="never")
+        world.code = "select 2"
+
+    world.then = later_push
+    assert pr("publish") == EXIT_CODES["failed"]
+    assert world.live() == [0, 1]
 
 
 def test_a_publish_that_was_rolled_back_is_not_published(
