@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
@@ -224,17 +225,29 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
+class Terminated(KeyboardInterrupt):
+    """An interrupt by SIGTERM, which dbt has not got."""
+
+
+def terminated(_: int, __: object) -> NoReturn:
+    """Handle SIGTERM."""
+    raise Terminated
+
+
 def _run_interruptible(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a command; after an interrupt, wait for its end before raising.
 
-    dbt gets the interrupt too, and needs seconds to cancel its statements and release its lease.
+    dbt gets the interrupt too, by the terminal or from here, and needs seconds to cancel its
+    statements and release its lease.
     """
     # Where standard output is for machines, text goes to standard error.
     output = (sys.__stderr__ or subprocess.DEVNULL) if sys.stdout is sys.stderr else None
     with subprocess.Popen(command, env=environment, stdout=output) as child:
         try:
             return child.wait()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
+            if isinstance(interrupt, Terminated):
+                child.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
                 child.wait(_PATIENCE_SECONDS)
             child.kill()
