@@ -174,7 +174,7 @@ def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
         f"The drop {drop} was not published as a whole ({how}). The output of dbt above has the "
         f"reason, and what is published.{f' Waiting: {waiting}.' if waiting else ''} Its files:\n"
         f"{files}\nPublish it by the commands above, correct the cause, or move its files away; "
-        "then: sparkwap build"
+        f"then: {next_command.sparkwap('build')}"
     )
 
 
@@ -231,6 +231,7 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     tell = tell or say
     call = parse_call([argument for argument in arguments if argument not in (AGAIN, STALE)])
     replay_moment.refuse(call.variables, "sparkwap build")
+    next_command.set_target(call.target, call.profile)
     manifest = call.manifest()
     select = _stale(arguments, call, manifest, tell) if STALE in arguments else []
     if select is None:
@@ -274,7 +275,7 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
         if why is None:
             tell(
                 "no unread landing files, and the last publish is of today and has this code: "
-                f"nothing to build (to build anyway: sparkwap build {AGAIN})"
+                f"nothing to build (to build anyway: {next_command.sparkwap(f'build {AGAIN}')})"
             )
             return CommandEnd(result=BuildResult(faults=tuple(faults)))
         tell(f"no unread landing files; one build: {why}")

@@ -87,8 +87,8 @@ def render(standing: BranchState, diff: str = "", limit: int = LIMIT) -> str:
     whole = "\n".join([*head, *body, "", diff.strip(), *tail]) + "\n"
     if len(whole) <= limit:
         return whole
-    command = next_command.operation("wap_diff", standing.branch)
-    note = f"The data diff is too long for a comment. To see it: `{command}`"
+    look = next_command.operation("wap_diff", standing.branch)
+    note = f"The data diff is too long for a comment. To see it: `{look}`"
     noted = "\n".join([*head, *body, "", note, *tail]) + "\n"
     return noted if len(noted) <= limit else text[:limit]
 
@@ -125,16 +125,20 @@ def _next(standing: BranchState) -> list[str]:
     if not steps:
         return []
     # The command comes first, so that a reader can copy the whole line.
-    lines = [f"{command}   # {purpose}" for purpose, command in steps]
+    lines = [f"{step}   # {purpose}" for purpose, step in steps]
     return ["", "```sh", *lines, "```"]
+
+
+def command(action: str, branch: str) -> str:
+    """Return a command of ``sparkwap pr``."""
+    return next_command.sparkwap(f"pr {action} --branch {branch}")
 
 
 def next_steps(standing: BranchState) -> list[tuple[str, str]]:
     """Return purpose and command of the next steps."""
     branch = standing.branch
-    audit = f"sparkwap pr audit --branch {branch}"
-    publish = f"sparkwap pr publish --branch {branch}"
-    close = ("discard it", f"sparkwap pr close --branch {branch}")
+    audit, publish = command("audit", branch), command("publish", branch)
+    close = ("discard it", command("close", branch))
     status = ("see why", next_command.operation("wap_status", branch))
     if standing.outcome in ("ready", "moved"):
         return [("when it is merged", publish), close]

@@ -81,6 +81,7 @@ class PullRequest:
     ) -> None:
         self.branch = branch
         replay_moment.refuse(call.variables, "sparkwap pr")
+        next_command.set_target(call.target, call.profile)
         own = ("wap_publish", "wap_branch")
         self._call = replace(
             call,
@@ -118,7 +119,7 @@ class PullRequest:
     def manifest(self) -> Document:
         """The project as it is now."""
         if self._manifest is None:
-            self._manifest = self._call.manifest(f"sparkwap pr audit --branch {self.branch}")
+            self._manifest = self._call.manifest(comment.command("audit", self.branch))
         return self._manifest
 
     def base(self) -> Base | None:
@@ -237,8 +238,8 @@ class PullRequest:
             raise NotPublished(
                 f"dbt has selected nothing to build on {self.branch}, so nothing was published; "
                 "readers of main see no change. The audited tables are discarded.\n"
-                f"  audit it again    sparkwap pr audit --branch {self.branch}\n"
-                f"  then publish it   sparkwap pr publish --branch {self.branch}",
+                f"  audit it again    {comment.command('audit', self.branch)}\n"
+                f"  then publish it   {comment.command('publish', self.branch)}",
                 "failed",
             )
         self._tell_standing(found)
@@ -284,8 +285,8 @@ class PullRequest:
             end = self._discard(force=force)
             if end.code:
                 if not force:
-                    again = f"sparkwap pr audit --branch {self.branch} --force"
-                    self._tell(f"to take over the branch: {again}")
+                    again = comment.command("audit", self.branch)
+                    self._tell(f"to take over the branch: {again} --force")
                 return end
         arguments = ["build", *self._selection(found, again), *self._more]
         return self._dbt(*arguments, **({"SPARKWAP_PUBLISH": "run"} if publish else {}))
@@ -388,8 +389,8 @@ def _not_audited(branch: str, differs: Differing) -> str:
     return (
         f"The merged code is not the code that was audited on {branch}, so nothing was published; "
         f"readers of main see no change.\n{lines}\n"
-        f"  audit the merged code   sparkwap pr audit --branch {branch}\n"
-        f"  then publish it         sparkwap pr publish --branch {branch}"
+        f"  audit the merged code   {comment.command('audit', branch)}\n"
+        f"  then publish it         {comment.command('publish', branch)}"
     )
 
 

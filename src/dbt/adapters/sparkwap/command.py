@@ -71,6 +71,8 @@ class DbtCommand:
         logs = getattr(get_flags(), "LOG_PATH", None)
         if logs:  # dbt's log contains code of models, and Spark's errors contain rows
             steplog.make_private(Path(str(logs)), "dbt.log*")
+        args = getattr(config, "args", None)
+        next_command.set_target(getattr(args, "target", None), getattr(args, "profile", None))
         # `config.args` has the repeated command, not `retry`.
         context = click.get_current_context(silent=True)
         self.is_retry = context is not None and context.info_name == "retry"

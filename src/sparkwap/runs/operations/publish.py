@@ -85,8 +85,8 @@ class PublishBranch(Operation):
         if self.candidates not in (None, now):
             raise NotPublished(
                 f"{branch} was built again while its publish was starting, so nothing was "
-                "published; readers of main see no change. Compare its code again: sparkwap pr "
-                f"publish --branch {branch}"
+                "published; readers of main see no change. Compare its code again: "
+                f"{next_command.sparkwap(f'pr publish --branch {branch}')}"
             )
 
     @contextmanager
