@@ -37,6 +37,25 @@ DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli(prog_name='dbt')
 """Starts dbt of this Python environment, also if PATH has another one."""
 
 
+VARIABLES = "sparkwap_variables"
+"""The key of the project's variables in a manifest; dbt's own manifest does not have them."""
+
+
+def project_variables(written: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the values of each variable by package, without those of the gate.
+
+    Args:
+        written: ``vars`` of ``dbt_project.yml``; dbt renders no Jinja in it.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    scopes = {"": written, **{k: v for k, v in written.items() if isinstance(v, dict)}}
+    for scope, values in scopes.items():
+        for name, value in values.items():
+            if not str(name).startswith("wap_"):
+                found.setdefault(str(name), {})[scope] = value
+    return found
+
+
 @dataclass(frozen=True)
 class LakePlace:
     """A lake's catalog: its name, its PyIceberg properties, and the dbt target that uses it.
@@ -147,6 +166,7 @@ class DbtCall:
             ConfigError: dbt cannot parse the project.
         """
         from dbt.cli.main import dbtRunner
+        from dbt.config.project import load_raw_project
 
         with _environment(self.environment):
             parsed = dbtRunner().invoke(self.arguments("--quiet", "--write-json", "parse"))
@@ -161,8 +181,8 @@ class DbtCall:
                 f"project, then: {again}"
             )
         path = self.project_dir / self.target_path / "manifest.json"
-        found: Mapping[str, Any] = json.loads(path.read_text())
-        return found
+        written = load_raw_project(str(self.project_dir)).get("vars") or {}
+        return {**json.loads(path.read_text()), VARIABLES: project_variables(written)}
 
     def read_profile(self) -> Any:
         """Return dbt's profile object, rendered, with credentials of this adapter.

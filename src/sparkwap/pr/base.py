@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sparkwap.core.dbt_cli import VARIABLES
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import folded, short_run_id
 from sparkwap.ledger.code import BUILT, digests
@@ -28,7 +29,8 @@ class Base:
     Attributes:
         publish: The publish.
         manifest: Its code.
-        outdated: Nodes that it has left out and whose last publish had other code.
+        outdated: Nodes that dbt would find unmodified, although their own last publish had other
+            code, or other variables of the project.
     """
 
     publish: LedgerPublish
@@ -70,24 +72,28 @@ def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base 
     Raises:
         ConfigError: There is no such publish, or its code is not stored.
     """
-    if wanted is not None:
-        return _named(ledger, wanted)
-    project, publishes = str(manifest["metadata"]["project_name"]), ledger.publishes()
+    project, last = str(manifest["metadata"]["project_name"]), {}
     projects = ledger.manifest_projects()
-    chosen = choose(publishes, projects, project, tables_of(manifest))
-    if chosen is None:
-        return None
-    found = _loaded(ledger, chosen)
-    newest = digests(found.manifest)
-    last, codes = last_code(publishes), {chosen.manifest_hash: newest}
+    if wanted is not None:
+        found = _named(ledger, wanted)
+    else:
+        publishes = ledger.publishes()
+        chosen = choose(publishes, projects, project, tables_of(manifest))
+        if chosen is None:
+            return None
+        found, last = _loaded(ledger, chosen), last_code(publishes)
+    now, newest = digests(manifest), digests(found.manifest)
+    seen, compared = (digests({**one, VARIABLES: {}}) for one in (manifest, found.manifest))
+    codes = {found.publish.manifest_hash: newest}
     outdated = set()
     for key, node in manifest["nodes"].items():
-        hashed = last.get(folded((str(node["schema"]), str(node["alias"]))))
-        if projects.get(hashed or "") != project or node["resource_type"] not in BUILT:
+        if node["resource_type"] not in BUILT or seen.get(key) != compared.get(key):
             continue
-        if hashed not in codes and (stored := ledger.manifest(str(hashed))) is not None:
+        hashed = last.get(folded((str(node["schema"]), str(node["alias"]))))
+        own = hashed is not None and projects.get(hashed) == project
+        if own and hashed not in codes and (stored := ledger.manifest(str(hashed))) is not None:
             codes[hashed] = digests(unpack(stored[1]))
-        if hashed in codes and codes[hashed].get(key) != newest.get(key):
+        if codes.get(hashed if own else None, newest).get(key) != now.get(key):
             outdated.add(key)
     return replace(found, outdated=frozenset(outdated))
 
@@ -137,7 +143,9 @@ def write(base: Base, folder: Path, again: Collection[str] = ()) -> None:
     left_out = {*base.outdated, *again}
     nodes = {key: node for key, node in base.manifest["nodes"].items() if key not in left_out}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).write_text(json.dumps({**base.manifest, "nodes": nodes}))
+    kept = {**base.manifest, "nodes": nodes}
+    kept.pop(VARIABLES, None)  # which dbt does not know
+    (folder / MANIFEST).write_text(json.dumps(kept))
 
 
 def _names(publish: LedgerPublish) -> list[Identifier]:

@@ -592,3 +592,11 @@ def test_a_profile_with_variables_of_the_environment_is_read(
         ConfigError, match=rf"(?s)provided: 'WHICH'.*profiles folder {folders}/home"
     ):
         dbt_cli.parse_call([]).lake()
+
+
+def test_the_variables_of_a_project_are_those_of_all_packages() -> None:
+    written = {"min": 1, "shop": {"min": 2, "wap_guard": True}, "wap_publish": "never"}
+    assert dbt_cli.project_variables(written) == {
+        "min": {"": 1, "shop": 2},
+        "shop": {"": written["shop"]},
+    }

@@ -57,9 +57,13 @@ OTHER, OTHER_KEY = ("shop", "other"), "model.shop.other"
 
 
 def with_code(text: str) -> dict[str, Any]:
+    text, _, least = text.partition(" with ")
     changed: dict[str, Any] = {**BEFORE["nodes"][KEY], "raw_code": text}  # type: ignore[index]
     other = {**changed, "alias": "other", "name": "other", "raw_code": "select 0"}
-    return {**BEFORE, "nodes": {KEY: changed, OTHER_KEY: other}}
+    found = {**BEFORE, "nodes": {KEY: changed, OTHER_KEY: other}}
+    return (
+        {**found, dbt_cli.VARIABLES: {"least": {"": least}, "other": {"": 1}}} if least else found
+    )
 
 
 class World:
@@ -132,7 +136,8 @@ class World:
         if command[0] == "build":
             state = Path(command[command.index("--state") + 1]) if "--state" in command else None
             kept = json.loads((state / "manifest.json").read_text()) if state else None
-            same = kept and kept["nodes"].get(KEY, {}).get("raw_code") == self.code
+            code = with_code(self.code)["nodes"][KEY]["raw_code"]
+            same = kept and kept["nodes"].get(KEY, {}).get("raw_code") == code
             if same or "nothing,state:modified+" in command:
                 return 0  # nothing is modified
             return self.build(**variables)
@@ -379,6 +384,25 @@ def test_a_publish_that_selects_nothing_says_so(
     assert "is published" not in printed
     assert pr("publish") == EXIT_CODES["rejected"]
     assert "changed, but not audited: orders" in capsys.readouterr().err
+
+
+def test_a_changed_variable_of_the_project_is_a_change(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.code = "select var('least') with 0"
+    world.build()
+    world.code = "select var('least') with 500"
+    assert pr("audit") == 0
+    assert len(world.commands[-1]) > 1
+    assert "no model, seed or snapshot differs" not in capsys.readouterr().err
+    world.code = "select var('least') with 7"
+    assert pr("publish") == EXIT_CODES["rejected"]
+    assert "audited with other code: orders" in capsys.readouterr().err
+    world.code = "select var('least') with 500"
+    assert pr("publish") == 0
+    assert len(world.live()) == 3
+    assert pr("audit") == 0
+    assert world.lake.branches.all() == [], "nothing differs"
 
 
 def test_a_table_that_the_newest_publish_has_left_out_is_modified(world: World) -> None:

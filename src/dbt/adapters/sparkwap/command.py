@@ -29,6 +29,7 @@ from dbt.adapters.sparkwap.run_results import to_retry
 from sparkwap import server
 from sparkwap.core import next_command, steplog
 from sparkwap.core.caller import Caller, this_caller
+from sparkwap.core.dbt_cli import VARIABLES, project_variables
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.redaction import redact
 from sparkwap.core.text import some_of
@@ -286,8 +287,12 @@ class DbtCommand:
 
     def packed_manifest(self) -> manifests.Packed:
         """Return the project's code in the ledger's format."""
-        content = self.dbt_manifest().writable_manifest().to_dict(omit_none=False)
-        return manifests.pack(content, calls=self.calls)
+        return manifests.pack(self.whole_manifest(), calls=self.calls)
+
+    def whole_manifest(self) -> manifests.Document:
+        """Return dbt's manifest, and the project's variables."""
+        whole = self.dbt_manifest().writable_manifest().to_dict(omit_none=False)
+        return {**whole, VARIABLES: project_variables(self.config.vars.to_dict())}
 
 
 @contextmanager
