@@ -104,6 +104,7 @@ def _comment(parsed: argparse.Namespace) -> CommandEnd:
     if parsed.file is None:
         print(text, end="")
     else:
+        parsed.file.parent.mkdir(parents=True, exist_ok=True)
         parsed.file.write_text(text, encoding="utf-8")
         say(f"wrote the comment to {parsed.file}")
     return CommandEnd(result=CommentResult(pull_request_state(found), text, parsed.file))
