@@ -178,6 +178,15 @@ def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
     )
 
 
+def unselected(drop: Drop, later: Sequence[Drop]) -> str:
+    """Return the message for a drop whose files the selected nodes do not read."""
+    waiting = _dates([drop, *later])
+    return (
+        f"the selected nodes are built, and do not read all files of the drop {drop}. Unread: "
+        f"{waiting}. To read them: {next_command.sparkwap('build')}, without a selection"
+    )
+
+
 def _dates(later: Sequence[Drop]) -> str:
     shown = ", ".join(str(drop) for drop in later[:_DATES_SHOWN])
     more = len(later) - _DATES_SHOWN
@@ -281,7 +290,10 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
         tell(f"no unread landing files; one build: {why}")
         end = run()
         return _ended([_built(end, None)], end.message, faults)
-    return _build_drops(found, run, lambda names: known_files(lake, models, names), faults, tell)
+    chosen = selects(call.build)
+    return _build_drops(
+        found, run, lambda names: known_files(lake, models, names), faults, tell, chosen
+    )
 
 
 def _build_drops(
@@ -290,6 +302,7 @@ def _build_drops(
     published: Callable[[Sequence[str]], Collection[str]],
     faults: Sequence[str],
     tell: Callable[[str], None],
+    chosen: bool = False,
 ) -> CommandEnd:
     """Build drops in their order, up to the first one that is not published.
 
@@ -299,6 +312,7 @@ def _build_drops(
         published: returns which of some files are published.
         faults: files and topics that could not be read.
         tell: prints a line of progress.
+        chosen: whether the arguments of dbt select nodes, perhaps not those that read the files.
     """
     builds: list[Built] = []
     with TemporaryDirectory(prefix="sparkwap-") as folder:
@@ -312,6 +326,10 @@ def _build_drops(
             steps.unlink(missing_ok=True)
             end = run(**day, **later)
             built = _built(end, drop)
+            passed = not end.code and built.outcome in ("done", "published")
+            if chosen and passed and _left(drop, published(built.files)):
+                tell(unselected(drop, found[number:]))
+                return _ended([*builds, built], end.message, faults, found[number:])
             if end.code or _left(drop, published(built.files)):
                 print(steps.read_text() if steps.exists() else "", end="", flush=True)
                 tell(stopped(drop, found[number:], end.code))

@@ -389,6 +389,17 @@ def test_a_held_drop_stops_the_build_although_dbt_succeeds(lake: Lake) -> None:
     assert "dbt succeeded, but the gate held it" in lake.lines[-1]
 
 
+def test_files_that_the_selection_does_not_read_are_not_held(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "known_files", lambda *_: {})
+    assert lake.build("--select", "other") == 0
+    assert lake.builds == [JANUARY]
+    assert lake.end.outcome == "published"
+    assert lake.end.result.waiting == (str(FEBRUARY), str(MARCH))
+    assert "do not read all files of the drop 2024-01-31" in lake.lines[-1]
+
+
 @pytest.mark.parametrize("stops", [JANUARY, MARCH, None])
 def test_the_next_commands_are_shown_once_for_all_drops(
     stops: date | None, lake: Lake, capsys: pytest.CaptureFixture[str]
