@@ -410,8 +410,8 @@ def call_of(parsed: argparse.Namespace) -> DbtCall:
 
 
 def say(line: str) -> None:
-    """Print a progress message of a command on standard error."""
-    print(f"sparkwap: {line}", file=sys.stderr, flush=True)
+    """Print a progress message of a command on standard error, without secrets."""
+    print(f"sparkwap: {redact(line)}", file=sys.stderr, flush=True)
 
 
 def _of_environment(option: str) -> str | None:

@@ -135,7 +135,8 @@ class PullRequest:
     @property
     def _is_used(self) -> bool:
         """Whether the branch has a table or view, or the ledger a failed node of it."""
-        return self.standing().outcome not in ("nothing", "published", "undone", "discarded")
+        unused = ("nothing", "published", "undone", "discarded")
+        return self.is_open or self.standing().outcome not in unused
 
     def standing(self) -> BranchState:
         """Return the present state of the branch."""
@@ -311,7 +312,8 @@ class PullRequest:
         if self.is_open:
             # Tables of stored failures may remain, which are no longer needed.
             self._discard(force=False)
-        self._tell(f"{self.branch} is published, and closed")
+        closed = "could not be closed" if self.is_open else "closed"
+        self._tell(f"{self.branch} is published, and {closed}")
         return CommandEnd("published", pull_request_state(self.standing()))
 
     def _discard(self, *, force: bool) -> DbtEnd:

@@ -90,7 +90,9 @@ def standing(
     shown = waiting if is_open else gated
     outcome = _outcome(is_open, gated, waiting, runs)
     by = {row["run_id"]: row["publish_id"] for row in runs}
-    if outcome == "published" and any(by.get(row["run_id"]) in undone for row in gated):
+    published_by = next((row["publish_id"] for row in runs if row["publish_id"]), None)
+    made_by = {by.get(row["run_id"]) for row in gated} or {published_by}
+    if outcome == "published" and not made_by.isdisjoint(undone):
         outcome = "undone"
     makers = {row["node_id"]: _maker(row, nodes) for row in shown}
     since = min((_time(r["started_at"]) for r in runs if r["run_id"] in makers.values()), default=0)
@@ -102,23 +104,24 @@ def standing(
         tuple(_latest([t for t in tests if t["run_id"] not in before], "test_id", "executed_at")),
         makers,
         {row["run_id"]: row.get("manifest_hash") for row in reversed(runs)},
-        next((row["publish_id"] for row in runs if row["publish_id"]), None)
-        if outcome in ("published", "undone")
-        else None,
+        published_by if outcome in ("published", "undone") else None,
     )
 
 
 def _outcome(
     is_open: bool, gated: Sequence[Row], waiting: Sequence[Row], runs: Sequence[Row]
 ) -> Outcome:
+    # What is left after a publish, such as stored failures, may have been discarded later.
+    last = next((row for row in runs if row["outcome"] != "discarded"), None)
+    published = last is not None and last["publish_id"] is not None
     if not is_open:
         if waiting:
             return "gone"
-        if gated:
+        if gated or published:
             return "published"
         return "discarded" if any(row["outcome"] == "discarded" for row in runs) else "nothing"
     if not waiting:
-        return "unfinished"
+        return "published" if gated and published else "unfinished"
     rejected = [row for row in waiting if row["verdict"] == "rejected"]
     if rejected:
         return "moved" if _moved(rejected, runs) else "rejected"
