@@ -446,7 +446,7 @@ def test_the_state_folder_has_the_code_of_a_publish(world: World, tmp_path: Path
 
 
 def test_an_illegal_branch_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("main", "PR-1", "wap_1a2b3c4d"):
+    for name in ("main", "PR-1", "wap_1a2b3c4d", "wap_former"):
         assert main(["pr", "close", "--branch", name]) == EXIT_CODES["usage"]
     assert "Nothing was done" in capsys.readouterr().err
 
