@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
     except Exception as error:
         # Python's own exit code would be that of a rejected run.
-        traceback.print_exc()
+        print(redact(traceback.format_exc()), end="", file=sys.stderr)
         end = CommandEnd("failed", message=f"{type(error).__name__}: {error}")
     emit(end)
     return EXIT_CODES["failed"] if lost else end.exit_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import signal
@@ -41,18 +42,25 @@ VARIABLES = "sparkwap_variables"
 """The key of the project's variables in a manifest; dbt's own manifest does not have them."""
 
 
-def project_variables(written: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the values of each variable by package, without those of the gate.
+def project_variables(written: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the digests of the values of each variable, by package, without those of the gate.
+
+    The ledger keeps them; a value may be secret or personal.
 
     Args:
         written: ``vars`` of ``dbt_project.yml``; dbt renders no Jinja in it.
     """
-    found: dict[str, dict[str, Any]] = {}
-    scopes = {"": written, **{k: v for k, v in written.items() if isinstance(v, dict)}}
+
+    def own(values: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {name: v for name, v in values.items() if not str(name).startswith("wap_")}
+
+    found: dict[str, dict[str, str]] = {}
+    scopes = {"": written, **{str(k): v for k, v in written.items() if isinstance(v, dict)}}
     for scope, values in scopes.items():
-        for name, value in values.items():
-            if not str(name).startswith("wap_"):
-                found.setdefault(str(name), {})[scope] = value
+        for name, value in own(values).items():
+            shown = own(value) if isinstance(value, dict) else value
+            digest = hashlib.sha256(repr(shown).encode()).hexdigest()
+            found.setdefault(str(name), {})[scope] = digest
     return found
 
 

@@ -58,16 +58,18 @@ def parts(manifest: Document) -> dict[str, dict[str, str]]:
     macros = manifest["macros"]
     texts = {key: _digest(str(macro["macro_sql"])) for key, macro in macros.items()}
     words, variables = ProjectMacros(macros), manifest.get(VARIABLES) or {}
-    return {
-        key: {part: _digest(value) for part, value in _parts(node).items()}
-        | {f"macro {one}": texts[one] for one in {*called(node, macros), *words.of(node)}}
-        | {
-            f"variable {one}": _digest(variables[one])
-            for one in words.words_of(node) & {*variables}
-        }
-        for key, node in manifest["nodes"].items()
-        if node["resource_type"] in BUILT or node["resource_type"] == "test"
-    }
+    named = words.naming(variables.keys())
+    found = {}
+    for key, node in manifest["nodes"].items():
+        if node["resource_type"] in BUILT or node["resource_type"] == "test":
+            own = words.of(node)
+            used = (variables.keys() & _words(node)).union(*(named[one] for one in own))
+            found[key] = {
+                **{part: _digest(value) for part, value in _parts(node).items()},
+                **{f"macro {one}": texts[one] for one in {*called(node, macros), *own}},
+                **{f"variable {one}": _digest(variables[one]) for one in used},
+            }
+    return found
 
 
 def name_of(node_id: str) -> str:
@@ -194,9 +196,12 @@ class ProjectMacros:
                 waiting |= self._words[key] - done
         return found
 
-    def words_of(self, node: Mapping[str, Any]) -> set[str]:
-        """Return the words of a node and of the project's macros that it may call."""
-        return _words(node).union(*(_WORD.findall(self._texts[key]) for key in self.of(node)))
+    def naming(self, names: Collection[str]) -> dict[str, set[str]]:
+        """Return the ids of the project's macros, each with the names that are words of it."""
+        return {
+            key: {*names} & set(_WORD.findall(text)) if names else set()
+            for key, text in self._texts.items()
+        }
 
 
 def _words(node: Mapping[str, Any]) -> set[str]:

@@ -286,8 +286,8 @@ class PullRequest:
             end = self._discard(force=force)
             if end.code:
                 if not force:
-                    again = comment.command("audit", self.branch)
-                    self._tell(f"to take over the branch: {again} --force")
+                    audit = comment.command("audit", self.branch)
+                    self._tell(f"to take over the branch: {audit} --force")
                 return end
         arguments = ["build", *self._selection(found, again), *self._more]
         return self._dbt(*arguments, **({"SPARKWAP_PUBLISH": "run"} if publish else {}))

@@ -606,8 +606,13 @@ def test_a_profile_with_variables_of_the_environment_is_read(
 
 
 def test_the_variables_of_a_project_are_those_of_all_packages() -> None:
-    written = {"min": 1, "shop": {"min": 2, "wap_guard": True}, "wap_publish": "never"}
-    assert dbt_cli.project_variables(written) == {
-        "min": {"": 1, "shop": 2},
-        "shop": {"": written["shop"]},
+    def found(least: Any, **more: Any) -> dict[str, dict[str, str]]:
+        return dbt_cli.project_variables({"min": 1, "shop": {"min": least, 3: 4, **more}, **more})
+
+    assert {name: list(by) for name, by in found(2).items()} == {
+        "min": ["", "shop"],
+        "shop": [""],
+        "3": ["shop"],
     }
+    assert found(2)["min"] != found("2")["min"]
+    assert found(2) == found(2, wap_guard=True), "settings of the gate are no code"
