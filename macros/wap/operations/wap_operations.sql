@@ -9,8 +9,10 @@
 {% endmacro %}
 
 {#- Publish the tables of a held branch, by the test results that it already has. -#}
-{% macro wap_publish(branch=none, mode=none) %}
-    {%- do _wap_operation("wap_publish", dict(kwargs, branch=branch, mode=mode)) -%}
+{% macro wap_publish(branch=none, mode=none, candidates=none) %}
+    {%- do _wap_operation("wap_publish", dict(
+        kwargs, branch=branch, mode=mode, candidates=candidates
+    )) -%}
 {% endmacro %}
 
 {#- Accept the failing rows of a test as correct, so that the tables can be published. -#}

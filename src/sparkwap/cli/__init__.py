@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 import time
 import traceback
@@ -28,7 +29,7 @@ from sparkwap.cli.quarantine import register_quarantine
 from sparkwap.cli.source import register_source
 from sparkwap.cli.stream import register_stream
 from sparkwap.core.command_end import EXIT_CODES, CommandEnd
-from sparkwap.core.dbt_cli import add_dbt_options, call_of, say
+from sparkwap.core.dbt_cli import add_dbt_options, call_of, say, terminated
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.redaction import redact
 from sparkwap.gate.doctor import Finding
@@ -66,6 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 with suppress(OSError):
                     out.close()
 
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        # Else dbt would go on without this process; and process 1 of a container ignores it.
+        with suppress(ValueError):  # in another thread
+            signal.signal(signal.SIGTERM, terminated)
     try:
         parsed = _parse(given)
         command, as_json = parsed.command, parsed.output == "json"
@@ -83,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
     except Exception as error:
         # Python's own exit code would be that of a rejected run.
-        traceback.print_exc()
+        print(redact(traceback.format_exc()), end="", file=sys.stderr)
         end = CommandEnd("failed", message=f"{type(error).__name__}: {error}")
     emit(end)
     return EXIT_CODES["failed"] if lost else end.exit_code

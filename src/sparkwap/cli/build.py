@@ -45,6 +45,7 @@ from sparkwap.landing.raw_models import (
 )  # fmt: skip
 from sparkwap.plan import render
 from sparkwap.plan.command import plan_of, selection
+from sparkwap.runs import replay_moment
 
 if TYPE_CHECKING:
     import argparse
@@ -173,7 +174,16 @@ def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
         f"The drop {drop} was not published as a whole ({how}). The output of dbt above has the "
         f"reason, and what is published.{f' Waiting: {waiting}.' if waiting else ''} Its files:\n"
         f"{files}\nPublish it by the commands above, correct the cause, or move its files away; "
-        "then: sparkwap build"
+        f"then: {next_command.sparkwap('build')}"
+    )
+
+
+def unselected(drop: Drop, later: Sequence[Drop]) -> str:
+    """Return the message for a drop whose files the selected nodes do not read."""
+    waiting = _dates([drop, *later])
+    return (
+        f"the selected nodes are built, and do not read all files of the drop {drop}. Unread: "
+        f"{waiting}. To read them: {next_command.sparkwap('build')}, without a selection"
     )
 
 
@@ -229,6 +239,8 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     """
     tell = tell or say
     call = parse_call([argument for argument in arguments if argument not in (AGAIN, STALE)])
+    replay_moment.refuse(call.variables, "sparkwap build")
+    next_command.set_target(call.target, call.profile)
     manifest = call.manifest()
     select = _stale(arguments, call, manifest, tell) if STALE in arguments else []
     if select is None:
@@ -272,13 +284,16 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
         if why is None:
             tell(
                 "no unread landing files, and the last publish is of today and has this code: "
-                f"nothing to build (to build anyway: sparkwap build {AGAIN})"
+                f"nothing to build (to build anyway: {next_command.sparkwap(f'build {AGAIN}')})"
             )
             return CommandEnd(result=BuildResult(faults=tuple(faults)))
         tell(f"no unread landing files; one build: {why}")
         end = run()
         return _ended([_built(end, None)], end.message, faults)
-    return _build_drops(found, run, lambda names: known_files(lake, models, names), faults, tell)
+    chosen = selects(call.build)
+    return _build_drops(
+        found, run, lambda names: known_files(lake, models, names), faults, tell, chosen
+    )
 
 
 def _build_drops(
@@ -287,6 +302,7 @@ def _build_drops(
     published: Callable[[Sequence[str]], Collection[str]],
     faults: Sequence[str],
     tell: Callable[[str], None],
+    chosen: bool = False,
 ) -> CommandEnd:
     """Build drops in their order, up to the first one that is not published.
 
@@ -296,6 +312,7 @@ def _build_drops(
         published: returns which of some files are published.
         faults: files and topics that could not be read.
         tell: prints a line of progress.
+        chosen: whether the arguments of dbt select nodes, perhaps not those that read the files.
     """
     builds: list[Built] = []
     with TemporaryDirectory(prefix="sparkwap-") as folder:
@@ -309,6 +326,10 @@ def _build_drops(
             steps.unlink(missing_ok=True)
             end = run(**day, **later)
             built = _built(end, drop)
+            passed = not end.code and built.outcome in ("done", "published")
+            if chosen and passed and _left(drop, published(built.files)):
+                tell(unselected(drop, found[number:]))
+                return _ended([*builds, built], end.message, faults, found[number:])
             if end.code or _left(drop, published(built.files)):
                 print(steps.read_text() if steps.exists() else "", end="", flush=True)
                 tell(stopped(drop, found[number:], end.code))

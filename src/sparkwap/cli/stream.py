@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
-
-import psutil
 
 from sparkwap.cli.build import messages_listed, selects
 from sparkwap.core.command_end import CommandEnd
@@ -19,6 +16,7 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import redact
 from sparkwap.gate.results import RunResults
 from sparkwap.landing.raw_models import RawModel, position, raw_models, unread_topics
+from sparkwap.runs import replay_moment
 
 if TYPE_CHECKING:
     from sparkwap.core.dbt_cli import Commands
@@ -107,6 +105,7 @@ def stream(
         SparkwapError: the project cannot be used, or has no topic.
     """
     call = parse_call(arguments)
+    replay_moment.refuse(call.variables, "sparkwap stream")
     if selects(call.build):
         raise ConfigError(
             "sparkwap stream selects the nodes itself, so it takes no --select or --exclude. "
@@ -120,8 +119,6 @@ def stream(
         )
     named = ", ".join(dict.fromkeys(model.entry.topic for model in topics))
     tell(f"watching {named}, every {every:g} s; Ctrl-C stops")
-    # Services are stopped by this signal; then dbt cancels its statements as after Ctrl-C.
-    signal.signal(signal.SIGTERM, _interrupt)
     failures, told, again = 0, list[str](), frozenset[str]()
     while True:
         try:
@@ -167,10 +164,3 @@ def _build(
     moved = all(position(lake, m) != before[m.name] for m in models if m.name in before)
     result = StreamBuild(tuple(m.name for m in models), waiting, end.result)
     return CommandEnd(end.outcome, result, end.message), end.code == 0 and moved
-
-
-def _interrupt(_: int, __: object) -> None:
-    for child in psutil.Process().children():
-        with suppress(psutil.NoSuchProcess):
-            child.send_signal(signal.SIGINT)
-    raise KeyboardInterrupt

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
@@ -34,6 +36,32 @@ _PATIENCE_SECONDS = 45.0
 
 DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli(prog_name='dbt')")
 """Starts dbt of this Python environment, also if PATH has another one."""
+
+
+VARIABLES = "sparkwap_variables"
+"""The key of the project's variables in a manifest; dbt's own manifest does not have them."""
+
+
+def project_variables(written: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the digests of the values of each variable, by package, without those of the gate.
+
+    The ledger keeps them; a value may be secret or personal.
+
+    Args:
+        written: ``vars`` of ``dbt_project.yml``; dbt renders no Jinja in it.
+    """
+
+    def own(values: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {name: v for name, v in values.items() if not str(name).startswith("wap_")}
+
+    found: dict[str, dict[str, str]] = {}
+    scopes = {"": written, **{str(k): v for k, v in written.items() if isinstance(v, dict)}}
+    for scope, values in scopes.items():
+        for name, value in own(values).items():
+            shown = own(value) if isinstance(value, dict) else value
+            digest = hashlib.sha256(repr(shown).encode()).hexdigest()
+            found.setdefault(str(name), {})[scope] = digest
+    return found
 
 
 @dataclass(frozen=True)
@@ -146,6 +174,7 @@ class DbtCall:
             ConfigError: dbt cannot parse the project.
         """
         from dbt.cli.main import dbtRunner
+        from dbt.config.project import load_raw_project
 
         with _environment(self.environment):
             parsed = dbtRunner().invoke(self.arguments("--quiet", "--write-json", "parse"))
@@ -160,8 +189,8 @@ class DbtCall:
                 f"project, then: {again}"
             )
         path = self.project_dir / self.target_path / "manifest.json"
-        found: Mapping[str, Any] = json.loads(path.read_text())
-        return found
+        written = load_raw_project(str(self.project_dir)).get("vars") or {}
+        return {**json.loads(path.read_text()), VARIABLES: project_variables(written)}
 
     def read_profile(self) -> Any:
         """Return dbt's profile object, rendered, with credentials of this adapter.
@@ -224,17 +253,29 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
+class Terminated(KeyboardInterrupt):
+    """An interrupt by SIGTERM, which dbt has not got."""
+
+
+def terminated(_: int, __: object) -> NoReturn:
+    """Handle SIGTERM."""
+    raise Terminated
+
+
 def _run_interruptible(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a command; after an interrupt, wait for its end before raising.
 
-    dbt gets the interrupt too, and needs seconds to cancel its statements and release its lease.
+    dbt gets the interrupt too, by the terminal or from here, and needs seconds to cancel its
+    statements and release its lease.
     """
     # Where standard output is for machines, text goes to standard error.
     output = (sys.__stderr__ or subprocess.DEVNULL) if sys.stdout is sys.stderr else None
     with subprocess.Popen(command, env=environment, stdout=output) as child:
         try:
             return child.wait()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
+            if isinstance(interrupt, Terminated):
+                child.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
                 child.wait(_PATIENCE_SECONDS)
             child.kill()
@@ -250,15 +291,18 @@ def as_yaml(values: Mapping[str, Any]) -> str:
 def parse_call(arguments: Sequence[str]) -> DbtCall:
     """Split the arguments of ``dbt build`` into the options of all dbt calls, and the rest.
 
+    Options that are not given come from dbt's environment variables, as in dbt.
+
     Raises:
         ConfigError: ``--vars`` is not a YAML mapping.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--project-dir", type=Path)
     parser.add_argument("--profiles-dir", type=Path)
-    parser.add_argument("--target-path", type=Path, default=_env_path("DBT_TARGET_PATH", "target"))
-    parser.add_argument("--profile")
-    parser.add_argument("--target", "-t")
+    target_path = _of_environment("TARGET_PATH") or "target"
+    parser.add_argument("--target-path", type=Path, default=target_path)
+    parser.add_argument("--profile", default=_of_environment("PROFILE"))
+    parser.add_argument("--target", "-t", default=_of_environment("TARGET"))
     parser.add_argument("--vars", default="{}")
     own, rest = parser.parse_known_args(list(arguments))
     try:
@@ -289,9 +333,9 @@ def find_project(given: Path | None = None) -> Path:
         given: ``--project-dir``. The default is ``DBT_PROJECT_DIR``, else the working folder or its
             nearest parent with a ``dbt_project.yml``, else the working folder.
     """
-    named = given or _env_path("DBT_PROJECT_DIR")
+    named = given or _of_environment("PROJECT_DIR")
     if named is not None:
-        return named.resolve()
+        return Path(named).resolve()
     here = Path.cwd()
     return next((f for f in (here, *here.parents) if (f / "dbt_project.yml").exists()), here)
 
@@ -304,9 +348,9 @@ def find_profiles(given: Path | None, project_dir: Path) -> Path:
             working folder, ``~/.dbt`` and the project's folder that has a ``profiles.yml``.
         project_dir: the project's folder.
     """
-    named = given or _env_path("DBT_PROFILES_DIR")
+    named = given or _of_environment("PROFILES_DIR")
     if named is not None:
-        return named.resolve()
+        return Path(named).resolve()
     usual = Path.home() / ".dbt"
     folders = (Path.cwd(), usual, project_dir)
     return next((f for f in folders if (f / "profiles.yml").exists()), usual)
@@ -374,10 +418,11 @@ def call_of(parsed: argparse.Namespace) -> DbtCall:
 
 
 def say(line: str) -> None:
-    """Print a progress message of a command on standard error."""
-    print(f"sparkwap: {line}", file=sys.stderr, flush=True)
+    """Print a progress message of a command on standard error, without secrets."""
+    print(f"sparkwap: {redact(line)}", file=sys.stderr, flush=True)
 
 
-def _env_path(name: str, default: str | None = None) -> Path | None:
-    value = os.environ.get(name) or default
-    return Path(value) if value else None
+def _of_environment(option: str) -> str | None:
+    """Return an option of dbt from the environment: of its two names, dbt prefers the new one."""
+    names = (f"DBT_ENGINE_{option}", f"DBT_{option}")
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)

@@ -1,12 +1,14 @@
 """The commands that messages recommend.
 
 Settings of one command are environment variables (`sparkwap.gate.settings.from_environment`):
-changed ``--vars`` would make dbt parse the whole project again.
+changed ``--vars`` would make dbt parse the whole project again. All commands have the target and
+the profile of the present command, so that they change the same lake.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -16,6 +18,30 @@ prints them: ``off``, or the file that dbt writes them to.
 """
 _SELECTED = 3
 """The most nodes that a command selects by name."""
+
+
+_given = ""
+
+
+def set_target(target: str | None, profile: str | None = None) -> None:
+    """Set the options of all later commands: those that the environment does not have already."""
+    global _given
+    pairs = {"target": target, "profile": profile}
+    _given = "".join(
+        f" --{option} {shlex.quote(value)}"
+        for option, value in pairs.items()
+        if value
+        and value not in (os.environ.get(f"DBT{e}_{option.upper()}") for e in ("", "_ENGINE"))
+    )
+
+
+def sparkwap(command: str) -> str:
+    """Return a command of sparkwap.
+
+    Args:
+        command: The arguments after `sparkwap`.
+    """
+    return f"sparkwap {command}{_given}"
 
 
 def dbt(command: str, *, branch: str = "", **settings: str) -> str:
@@ -28,7 +54,7 @@ def dbt(command: str, *, branch: str = "", **settings: str) -> str:
     """
     given = {"branch": branch, **settings}
     variables = [f"SPARKWAP_{key.upper()}={value}" for key, value in given.items() if value]
-    return " ".join([*variables, "dbt", command])
+    return " ".join([*variables, "dbt", command]) + _given
 
 
 def operation(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, get_args
 
+from sparkwap.core.caller import ACTOR
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import BRANCH_RULE, branch_problem
 from sparkwap.gate import alert_settings as alerting
@@ -25,8 +26,9 @@ AuditMode = Literal["fused", "single"]
 
 _T = TypeVar("_T")
 _PREFIX = "wap_"
+_ENVIRONMENT = "SPARKWAP_"
 _OF_ENVIRONMENT = {
-    f"SPARKWAP_{key.upper()}": f"{_PREFIX}{key}"
+    f"{_ENVIRONMENT}{key.upper()}": f"{_PREFIX}{key}"
     for key in ("branch", "publish", "warnings", "disabled_tests", "reads")
 }
 _FROM_ONE = "a whole number of 1 or more"
@@ -202,9 +204,40 @@ def of_one_call(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables that are settings of one call, if they have a value.
 
     They exist because dbt parses the whole project again when ``--vars`` change.
+
+    Raises:
+        ConfigError: A variable looks like a setting and is none, or a setting is empty without
+            which a run publishes on `main`.
     """
+    problems = [f"{key}: {why}" for key, text in environment.items() if (why := _wrong(key, text))]
+    if problems:
+        raise ConfigError(
+            "The environment variables of sparkwap have errors; nothing was run.\n  "
+            + "\n  ".join(problems)
+            + "\nCorrect or unset them, and run again."
+        )
     return {key: environment[key] for key in (*_OF_ENVIRONMENT, UNTIL, REPLAY)
             if environment.get(key)}  # fmt: skip
+
+
+def _wrong(variable: str, text: str) -> str:
+    """Return what is wrong with an environment variable; empty if nothing is."""
+    if variable in _OF_ENVIRONMENT:
+        needed = variable in ("SPARKWAP_BRANCH", "SPARKWAP_PUBLISH")
+        return "it has no value" if needed and not text else ""
+    if not variable.startswith(_ENVIRONMENT) or variable in (UNTIL, REPLAY, ACTOR):
+        return ""
+    name = variable.removeprefix(_ENVIRONMENT).removeprefix(_PREFIX.upper())
+    known = [one.removeprefix(_ENVIRONMENT) for one in (*_OF_ENVIRONMENT, UNTIL, REPLAY)]
+    close = get_close_matches(name, known, n=1, cutoff=0.8)
+    if close:
+        return f"there is no such setting; did you mean {_ENVIRONMENT}{close[0]}?"
+    key = f"{_PREFIX}{name.lower()}"
+    try:
+        GateSettings.from_vars({key: None})
+    except ConfigError:
+        return ""  # the user's own
+    return f"this setting is not read from the environment; set the var {key}"
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:

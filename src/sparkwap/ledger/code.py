@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from sparkwap.core.dbt_cli import VARIABLES
 from sparkwap.ledger.manifests import COLUMN_ORDER, Document, reduced
 
 BUILT = frozenset({"model", "seed", "snapshot"})
@@ -48,21 +49,27 @@ def parts(manifest: Document) -> dict[str, dict[str, str]]:
     """Return the digests of the parts of all models, seeds, snapshots and tests, by id and part.
 
     The parts of a node are its text, its configuration as it is written, its contract, its
-    persisted descriptions, its place in the project, and each macro that it may call, also through
-    other macros.
+    persisted descriptions, its place in the project, each macro that it may call, also through
+    other macros, and the project's variables that it may use.
 
     Args:
         manifest: A reduced manifest, see `sparkwap.ledger.manifests.reduced`.
     """
     macros = manifest["macros"]
     texts = {key: _digest(str(macro["macro_sql"])) for key, macro in macros.items()}
-    words = ProjectMacros(macros)
-    return {
-        key: {part: _digest(value) for part, value in _parts(node).items()}
-        | {f"macro {one}": texts[one] for one in {*called(node, macros), *words.of(node)}}
-        for key, node in manifest["nodes"].items()
-        if node["resource_type"] in BUILT or node["resource_type"] == "test"
-    }
+    words, variables = ProjectMacros(macros), manifest.get(VARIABLES) or {}
+    named = words.naming(variables.keys())
+    found = {}
+    for key, node in manifest["nodes"].items():
+        if node["resource_type"] in BUILT or node["resource_type"] == "test":
+            own = words.of(node)
+            used = (variables.keys() & _words(node)).union(*(named[one] for one in own))
+            found[key] = {
+                **{part: _digest(value) for part, value in _parts(node).items()},
+                **{f"macro {one}": texts[one] for one in {*called(node, macros), *own}},
+                **{f"variable {one}": _digest(variables[one]) for one in used},
+            }
+    return found
 
 
 def name_of(node_id: str) -> str:
@@ -169,14 +176,7 @@ class ProjectMacros:
             overrides: Only these macros of dbt may call one of the project in their place; None for
                 all of them, and for the materializations of the project.
         """
-        written = [
-            node.get("raw_code"),
-            node.get("unrendered_config"),
-            (node.get("config") or {}).get("pre-hook"),
-            (node.get("config") or {}).get("post-hook"),
-            node.get("test_metadata"),
-        ]
-        waiting = set(_WORD.findall(json.dumps(written, default=str)))
+        waiting = _words(node)
         waiting.add(f"test_{(node.get('test_metadata') or {}).get('name')}")
         found = self._texts.keys() & set(called(node, self._macros)) | {
             key for key, name in self._overrides.items() if overrides is None or name in overrides
@@ -195,6 +195,25 @@ class ProjectMacros:
                 found.add(key)
                 waiting |= self._words[key] - done
         return found
+
+    def naming(self, names: Collection[str]) -> dict[str, set[str]]:
+        """Return the ids of the project's macros, each with the names that are words of it."""
+        return {
+            key: {*names} & set(_WORD.findall(text)) if names else set()
+            for key, text in self._texts.items()
+        }
+
+
+def _words(node: Mapping[str, Any]) -> set[str]:
+    config = node.get("config") or {}
+    written = [
+        node.get("raw_code"),
+        node.get("unrendered_config"),
+        config.get("pre-hook"),
+        config.get("post-hook"),
+        node.get("test_metadata"),
+    ]
+    return set(_WORD.findall(json.dumps(written, default=str)))
 
 
 INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})

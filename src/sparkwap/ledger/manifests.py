@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkwap import __version__
+from sparkwap.core.dbt_cli import VARIABLES
 from sparkwap.core.errors import SparkwapError
 
 Document = Mapping[str, Any]
@@ -100,6 +101,7 @@ def reduced(manifest: Document, calls: Calls | None = None) -> dict[str, Any]:
             for part in _PARTS
         },
         **{part: {} for part in _EMPTY},
+        **({VARIABLES: manifest[VARIABLES]} if manifest.get(VARIABLES) else {}),
     }
 
 

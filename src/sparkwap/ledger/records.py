@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -85,6 +87,12 @@ def token_of(node: Mapping[str, Any]) -> str | None:
     """Return the token of the candidate in a row of ``nodes``, as in ``tests.audited``."""
     snapshot = node["candidate_snapshot"]
     return str(snapshot) if snapshot is not None else node["candidate_metadata"]
+
+
+def candidates_digest(nodes: Iterable[Mapping[str, Any]]) -> str:
+    """Return a digest of the candidates in rows of ``nodes``."""
+    found = sorted([row["node_id"], token_of(row) or ""] for row in nodes)
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
 
 
 def candidate_of(node: Mapping[str, Any]) -> Candidate:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sparkwap.core.dbt_cli import VARIABLES
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import folded, short_run_id
-from sparkwap.ledger.code import BUILT
+from sparkwap.ledger.code import BUILT, digests
 from sparkwap.ledger.manifests import Document, unpack
 
 if TYPE_CHECKING:
@@ -23,10 +24,23 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A publish to compare a project with, and its code."""
+    """A publish to compare a project with, and its code.
+
+    Attributes:
+        publish: The publish.
+        manifest: Its code.
+        outdated: Nodes that dbt would find unmodified, although their own last publish had other
+            code, or other variables of the project.
+    """
 
     publish: LedgerPublish
     manifest: Document
+    outdated: frozenset[str] = frozenset()
+
+    @property
+    def code(self) -> dict[str, str]:
+        """The digests of the published nodes and their tests; see `sparkwap.ledger.code`."""
+        return {k: v for k, v in digests(self.manifest).items() if k not in self.outdated}
 
     def __str__(self) -> str:
         return (
@@ -58,11 +72,43 @@ def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base 
     Raises:
         ConfigError: There is no such publish, or its code is not stored.
     """
+    project, last = str(manifest["metadata"]["project_name"]), {}
+    projects = ledger.manifest_projects()
     if wanted is not None:
-        return _named(ledger, wanted)
-    project = str(manifest["metadata"]["project_name"])
-    chosen = choose(ledger.publishes(), ledger.manifest_projects(), project, tables_of(manifest))
-    return _loaded(ledger, chosen) if chosen is not None else None
+        found = _named(ledger, wanted)
+    else:
+        publishes = ledger.publishes()
+        chosen = choose(publishes, projects, project, tables_of(manifest))
+        if chosen is None:
+            return None
+        found, last = _loaded(ledger, chosen), last_code(publishes)
+    now, newest = digests(manifest), digests(found.manifest)
+    seen, compared = (digests({**one, VARIABLES: {}}) for one in (manifest, found.manifest))
+    codes = {found.publish.manifest_hash: newest}
+    outdated = set()
+    for key, node in manifest["nodes"].items():
+        if node["resource_type"] not in BUILT or seen.get(key) != compared.get(key):
+            continue
+        hashed = last.get(folded((str(node["schema"]), str(node["alias"]))))
+        own = hashed is not None and projects.get(hashed) == project
+        if own and hashed not in codes and (stored := ledger.manifest(str(hashed))) is not None:
+            codes[hashed] = digests(unpack(stored[1]))
+        if codes.get(hashed if own else None, newest).get(key) != now.get(key):
+            outdated.add(key)
+    return replace(found, outdated=frozenset(outdated))
+
+
+def last_code(publishes: Iterable[LedgerPublish]) -> dict[Identifier, str | None]:
+    """Return the hash of the code of each table's last publish.
+
+    Args:
+        publishes: All publishes, newest first.
+    """
+    found: dict[Identifier, str | None] = {}
+    for publish in publishes:
+        for name in _names(publish):
+            found.setdefault(folded(name), publish.manifest_hash)
+    return found
 
 
 def choose(
@@ -86,10 +132,20 @@ def choose(
     return None
 
 
-def write(base: Base, folder: Path) -> None:
-    """Write the folder for dbt's ``--state``."""
+def write(base: Base, folder: Path, again: Collection[str] = ()) -> None:
+    """Write the folder for dbt's ``--state``.
+
+    Args:
+        base: The publish; its outdated nodes are left out, so that dbt counts them as modified.
+        folder: The folder.
+        again: Other nodes to leave out.
+    """
+    left_out = {*base.outdated, *again}
+    nodes = {key: node for key, node in base.manifest["nodes"].items() if key not in left_out}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).write_text(json.dumps(base.manifest))
+    kept = {**base.manifest, "nodes": nodes}
+    kept.pop(VARIABLES, None)  # which dbt does not know
+    (folder / MANIFEST).write_text(json.dumps(kept))
 
 
 def _names(publish: LedgerPublish) -> list[Identifier]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import add_dbt_options, call_of, say
 from sparkwap.core.errors import ConfigError, SparkwapError
-from sparkwap.core.names import BRANCH_RULE, branch_problem, is_run_branch
+from sparkwap.core.names import BRANCH_RULE, FORMER_BRANCH, branch_problem, is_run_branch
 
 if TYPE_CHECKING:
     # Not at run time: it imports the catalog, which is slow.
@@ -92,7 +92,7 @@ def _comment(parsed: argparse.Namespace) -> CommandEnd:
     from sparkwap.pr.life import diff_section
     from sparkwap.pr.results import CommentResult, pull_request_state
 
-    found = _of(parsed).standing()
+    found = _of(parsed).reported()
     diff = ""
     if found.outcome in ("ready", "held", "rejected", "moved") and not parsed.no_diff:
         try:
@@ -104,6 +104,7 @@ def _comment(parsed: argparse.Namespace) -> CommandEnd:
     if parsed.file is None:
         print(text, end="")
     else:
+        parsed.file.parent.mkdir(parents=True, exist_ok=True)
         parsed.file.write_text(text, encoding="utf-8")
         say(f"wrote the comment to {parsed.file}")
     return CommandEnd(result=CommentResult(pull_request_state(found), text, parsed.file))
@@ -111,8 +112,8 @@ def _comment(parsed: argparse.Namespace) -> CommandEnd:
 
 def _of(parsed: argparse.Namespace) -> PullRequest:
     problem = branch_problem(parsed.branch)
-    if is_run_branch(parsed.branch):
-        problem = "this is the form of the names that runs give to their own branches"
+    if is_run_branch(parsed.branch) or parsed.branch == FORMER_BRANCH:
+        problem = "names of this form are those of sparkwap's own branches"
     if problem is not None:
         raise ConfigError(
             f"{parsed.branch!r} cannot be the branch of a pull request: {problem}. Nothing was "

@@ -24,20 +24,26 @@ _TITLES: Mapping[Outcome, str] = {
     "held": "is held",
     "rejected": "was rejected",
     "moved": "passed its audit, and main has moved since",
+    "stale": "was audited with other code",
     "published": "is published",
+    "undone": "was published, and its publish was rolled back",
     "discarded": "is closed",
     "gone": "is gone: its audited tables no longer exist",
 }
 _UNSEEN = "Readers of main do not see its changes."
 _SENTENCES: Mapping[Outcome, str] = {
     "nothing": "No model, seed or snapshot differs from main.",
-    "unfinished": f"The audit was stopped, or is still running. {_UNSEEN}",
+    "unfinished": "The audit was stopped, failed before its first table, or is still running. "
+    f"{_UNSEEN}",
     "ready": f"All changed tables have passed their tests on the branch. {_UNSEEN}",
     "held": f"A test did not run, or a rule of the gate holds a table. {_UNSEEN}",
     "rejected": f"A merge would not publish the branch. {_UNSEEN}",
     "moved": "Its publish was stopped, because main has changed since the audit. The next "
     f"publish builds and audits it again on main as it is now. {_UNSEEN}",
+    "stale": "The branch passed an earlier audit, and this code was not audited: it differs, or "
+    f"cannot be compared. The log of the job has the reason. {_UNSEEN}",
     "published": "All its changes are live.",
+    "undone": "Readers of main see the tables that were rolled back as before its publish.",
     "discarded": "The branch was discarded. It has not changed main.",
     "gone": f"The ledger has an audit of tables that are no longer on the branch. {_UNSEEN}",
 }
@@ -81,14 +87,14 @@ def render(standing: BranchState, diff: str = "", limit: int = LIMIT) -> str:
     whole = "\n".join([*head, *body, "", diff.strip(), *tail]) + "\n"
     if len(whole) <= limit:
         return whole
-    command = next_command.operation("wap_diff", standing.branch)
-    note = f"The data diff is too long for a comment. To see it: `{command}`"
+    look = next_command.operation("wap_diff", standing.branch)
+    note = f"The data diff is too long for a comment. To see it: `{look}`"
     noted = "\n".join([*head, *body, "", note, *tail]) + "\n"
     return noted if len(noted) <= limit else text[:limit]
 
 
 def _tables(standing: BranchState, shown: int) -> Iterable[str]:
-    if not standing.nodes or standing.outcome == "discarded":
+    if not standing.nodes or standing.outcome in ("stale", "undone", "discarded"):
         return
     order = {"rejected": 0, "held": 1, "published": 2}
     rows = sorted(standing.nodes, key=lambda row: (order[row["verdict"]], _clean(row)))
@@ -103,7 +109,7 @@ def _tables(standing: BranchState, shown: int) -> Iterable[str]:
 
 def _tests(standing: BranchState, shown: int) -> Iterable[str]:
     failed = [row for row in standing.tests if row["status"] in _STATUS]
-    if not failed or standing.outcome in ("discarded", "nothing"):
+    if not failed or standing.outcome in ("stale", "undone", "discarded", "nothing"):
         return
     failed.sort(key=lambda row: (row["status"] == "warn", row["test_name"]))
     yield from ("", "| test | | rows |", "|---|---|---|")
@@ -119,16 +125,20 @@ def _next(standing: BranchState) -> list[str]:
     if not steps:
         return []
     # The command comes first, so that a reader can copy the whole line.
-    lines = [f"{command}   # {purpose}" for purpose, command in steps]
+    lines = [f"{step}   # {purpose}" for purpose, step in steps]
     return ["", "```sh", *lines, "```"]
+
+
+def command(action: str, branch: str) -> str:
+    """Return a command of ``sparkwap pr``."""
+    return next_command.sparkwap(f"pr {action} --branch {branch}")
 
 
 def next_steps(standing: BranchState) -> list[tuple[str, str]]:
     """Return purpose and command of the next steps."""
     branch = standing.branch
-    audit = f"sparkwap pr audit --branch {branch}"
-    publish = f"sparkwap pr publish --branch {branch}"
-    close = ("discard it", f"sparkwap pr close --branch {branch}")
+    audit, publish = command("audit", branch), command("publish", branch)
+    close = ("discard it", command("close", branch))
     status = ("see why", next_command.operation("wap_status", branch))
     if standing.outcome in ("ready", "moved"):
         return [("when it is merged", publish), close]
@@ -139,8 +149,11 @@ def next_steps(standing: BranchState) -> list[tuple[str, str]]:
         return [*looks, ("after a fix", audit), close]
     if standing.outcome == "held":
         return [status, ("after that", audit), close]
-    if standing.outcome in ("unfinished", "gone"):
+    if standing.outcome in ("unfinished", "stale", "gone"):
         return [("audit it again", audit), close]
+    if standing.outcome == "undone":
+        again = next_command.operation("wap_rollback", run=standing.published_by, reopen=True)
+        return [("audit it again", audit), ("or put its tables on the branch again", again)]
     if standing.published_by:
         return [("undo it", next_command.operation("wap_rollback", run=standing.published_by))]
     return []

@@ -20,12 +20,14 @@ from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.settings import of_one_call
 from sparkwap.ledger.code import digests
 from sparkwap.ledger.manifests import unpack
+from sparkwap.ledger.records import candidates_digest
 from sparkwap.pr import base as bases
 from sparkwap.pr import comment
 from sparkwap.pr.base import Base
 from sparkwap.pr.merging import Differing, differing
 from sparkwap.pr.results import StateResult, pull_request_state
 from sparkwap.pr.standing import BranchState, standing
+from sparkwap.runs import replay_moment
 
 if TYPE_CHECKING:
     from sparkwap.ledger.manifests import Document
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 FOLDER = "pr"
 """The folder, in dbt's target folder, of the states that branches are compared with."""
+AUDIT = "audit.txt"
+"""The file in the folder of a branch with the outcome of an audit that has built nothing."""
 
 
 _OUTCOMES: Mapping[str, CommandOutcome] = {
@@ -76,6 +80,8 @@ class PullRequest:
         tell: Callable[[str], None],
     ) -> None:
         self.branch = branch
+        replay_moment.refuse(call.variables, "sparkwap pr")
+        next_command.set_target(call.target, call.profile)
         own = ("wap_publish", "wap_branch")
         self._call = replace(
             call,
@@ -113,7 +119,7 @@ class PullRequest:
     def manifest(self) -> Document:
         """The project as it is now."""
         if self._manifest is None:
-            self._manifest = self._call.manifest(f"sparkwap pr audit --branch {self.branch}")
+            self._manifest = self._call.manifest(comment.command("audit", self.branch))
         return self._manifest
 
     def base(self) -> Base | None:
@@ -129,7 +135,8 @@ class PullRequest:
     @property
     def _is_used(self) -> bool:
         """Whether the branch has a table or view, or the ledger a failed node of it."""
-        return self.standing().outcome not in ("nothing", "published", "discarded")
+        unused = ("nothing", "published", "undone", "discarded")
+        return self.is_open or self.standing().outcome not in unused
 
     def standing(self) -> BranchState:
         """Return the present state of the branch."""
@@ -142,7 +149,32 @@ class PullRequest:
             nodes=ledger.branch_rows("nodes", self.branch),
             tests=ledger.branch_rows("tests", self.branch),
             runs=ledger.runs(self.branch),
+            undone={p.publish_id for p in ledger.publishes() if p.left != p.entries},
         )
+
+    def reported(self) -> BranchState:
+        """Return the state of the branch for a reviewer of the present code."""
+        found = self.standing()
+        if found.outcome not in ("ready", "moved"):
+            return self._discarded_by_audit(found)
+        try:
+            lines = self._differing(found).lines()
+        except SparkwapError as error:
+            lines = [str(error)]
+        for line in lines:
+            self._tell(line.strip())
+        return replace(found, outcome="stale") if lines else found
+
+    def _discarded_by_audit(self, found: BranchState) -> BranchState:
+        """Return the state with the outcome of an audit that has discarded and built nothing."""
+        file = self._folder / AUDIT
+        if found.outcome != "discarded" or not file.exists():
+            return found
+        return replace(found, outcome="nothing" if file.read_text() == "nothing" else "unfinished")
+
+    @property
+    def _folder(self) -> Path:
+        return self._call.project_dir / self._call.target_path / FOLDER / self.branch
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -155,9 +187,13 @@ class PullRequest:
         Args:
             force: Take over the branch even if another run is using it.
         """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / AUDIT).write_text("unfinished")
         end = self._build(force=force, publish=False)
+        if not end.code:
+            (self._folder / AUDIT).write_text("nothing")
         found = self.standing()
-        if found.outcome in ("nothing", "discarded"):
+        if found.outcome in ("nothing", "discarded", "undone"):
             self._tell(
                 f"dbt ended with code {end.code}, and nothing was built on {self.branch}"
                 if end.code
@@ -165,7 +201,8 @@ class PullRequest:
             )
         else:
             self._tell_standing(found)
-        return self._end(end, found)
+        result = pull_request_state(self._discarded_by_audit(found))
+        return replace(self._end(end, found), result=result)
 
     def publish(self) -> CommandEnd:
         """Publish the audited branch; build and audit it again first if main has moved.
@@ -178,14 +215,16 @@ class PullRequest:
             raise NotPublished(
                 f"{self.branch} {comment.title(found.outcome)}, so nothing was published; readers "
                 f"of main see no change.\n{_next(found)}",
-                _OUTCOMES[found.outcome],
+                _OUTCOMES.get(found.outcome, "held"),
             )
-        self._require_audited(found)
+        differs = self._differing(found)
+        if differs:
+            raise NotPublished(_not_audited(self.branch, differs))
         if found.outcome not in ("ready", "moved"):
             self._tell(f"main has all changes of {self.branch}; there is nothing to publish")
             return self._end(None, found)
         if found.outcome == "ready":
-            end = self._operation("wap_publish")
+            end = self._operation("wap_publish", candidates=candidates_digest(found.nodes))
             if not end.code:
                 return self._published()
             found = self.standing()
@@ -194,13 +233,22 @@ class PullRequest:
         self._tell("main moved since the audit: building and auditing it again on main as it is")
         end = self._build(force=False, publish=True)
         found = self.standing()
-        if end.code or found.outcome in ("rejected", "held", "moved", "unfinished"):
-            self._tell_standing(found)
-            return self._end(end, found)
-        return self._published()
+        if "published" in (end.outcome, found.outcome):
+            return self._published()
+        if not end.code and found.outcome in ("nothing", "discarded"):
+            raise NotPublished(
+                f"dbt has selected nothing to build on {self.branch}, so nothing was published; "
+                "readers of main see no change. The audited tables are discarded.\n"
+                f"  audit it again    {comment.command('audit', self.branch)}\n"
+                f"  then publish it   {comment.command('publish', self.branch)}",
+                "failed",
+            )
+        self._tell_standing(found)
+        return self._end(end, found)
 
     def close(self, *, force: bool) -> CommandEnd:
         """Discard the branch, its clones and its side schemas."""
+        (self._folder / AUDIT).unlink(missing_ok=True)
         if not self._is_used:
             self._tell(f"{self.branch} is empty; there is nothing to close")
             return CommandEnd(result=pull_request_state(self.standing()))
@@ -232,28 +280,29 @@ class PullRequest:
 
     def _build(self, *, force: bool, publish: bool) -> DbtEnd:
         found = self.base()
+        # The newest publish may have the merged code, without the tables that wait on the branch.
+        again = [str(row["node_id"]) for row in self.standing().nodes] if publish else []
         if self._is_used:
             end = self._discard(force=force)
             if end.code:
                 if not force:
-                    again = f"sparkwap pr audit --branch {self.branch} --force"
-                    self._tell(f"to take over the branch: {again}")
+                    audit = comment.command("audit", self.branch)
+                    self._tell(f"to take over the branch: {audit} --force")
                 return end
-        arguments = ["build", *self._selection(found), *self._more]
+        arguments = ["build", *self._selection(found, again), *self._more]
         return self._dbt(*arguments, **({"SPARKWAP_PUBLISH": "run"} if publish else {}))
 
-    def _selection(self, found: Base | None) -> list[str]:
+    def _selection(self, found: Base | None, again: Sequence[str]) -> list[str]:
         if found is None:
             self._tell("nothing of this project is published yet; building all nodes")
             return ["--select", *self._select] if self._select else []
-        state = self._call.project_dir / self._call.target_path / FOLDER / self.branch
-        bases.write(found, state)
+        bases.write(found, self._folder, again)
         self._tell(f"comparing with the code of {found}")
         return [
             "--select",
             *selection(self._select),
             "--state",
-            str(state),
+            str(self._folder),
             # All tests that read a built node must run, whatever the project's default is.
             "--indirect-selection",
             "eager",
@@ -263,7 +312,8 @@ class PullRequest:
         if self.is_open:
             # Tables of stored failures may remain, which are no longer needed.
             self._discard(force=False)
-        self._tell(f"{self.branch} is published, and closed")
+        closed = "could not be closed" if self.is_open else "closed"
+        self._tell(f"{self.branch} is published, and {closed}")
         return CommandEnd("published", pull_request_state(self.standing()))
 
     def _discard(self, *, force: bool) -> DbtEnd:
@@ -279,7 +329,8 @@ class PullRequest:
         self._tell(f"$ {given}dbt {shlex.join(self._call.arguments(*command))}")
         return self._call.run(*command, **environment)
 
-    def _require_audited(self, found: BranchState) -> None:
+    def _differing(self, found: BranchState) -> Differing:
+        """Return what differs between the present code and the audited code."""
         lake = self.lake
         if lake is None:
             raise SparkwapError(
@@ -294,14 +345,8 @@ class PullRequest:
             if stored is not None:
                 audited[str(hashed)] = digests(unpack(stored[1]))
         published = self.base()
-        differs = differing(
-            found,
-            digests(self.manifest),
-            audited,
-            digests(published.manifest) if published else {},
-        )
-        if differs:
-            raise NotPublished(_not_audited(self.branch, differs))
+        live = published.code if published else {}
+        return differing(found, digests(self.manifest), audited, live)
 
     def _tell_standing(self, found: BranchState) -> None:
         self._tell(f"{self.branch} {comment.title(found.outcome)}")
@@ -346,8 +391,8 @@ def _not_audited(branch: str, differs: Differing) -> str:
     return (
         f"The merged code is not the code that was audited on {branch}, so nothing was published; "
         f"readers of main see no change.\n{lines}\n"
-        f"  audit the merged code   sparkwap pr audit --branch {branch}\n"
-        f"  then publish it         sparkwap pr publish --branch {branch}"
+        f"  audit the merged code   {comment.command('audit', branch)}\n"
+        f"  then publish it         {comment.command('publish', branch)}"
     )
 
 

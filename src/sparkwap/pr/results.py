@@ -33,7 +33,7 @@ class PullRequestState:
     Attributes:
         branch: The branch.
         state: The state in one word; see `sparkwap.pr.standing.Outcome`.
-        published_by: The publish of the branch; None if it was not published.
+        published_by: The publish of the branch, also an undone one; None if it was not published.
         tables: Its tables and views.
         tests: Their tests.
     """

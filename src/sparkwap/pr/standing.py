@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -14,12 +14,23 @@ from sparkwap.runs.rebase import FOLLOWED
 
 Row = Mapping[str, Any]
 Outcome = Literal[
-    "nothing", "unfinished", "ready", "held", "rejected", "moved", "published", "discarded", "gone"
+    "nothing",
+    "unfinished",
+    "ready",
+    "held",
+    "rejected",
+    "moved",
+    "stale",
+    "published",
+    "undone",
+    "discarded",
+    "gone",
 ]
 """``nothing``: never audited, or no node differed; ``unfinished``: the audit died or is running;
-``ready``: all tables passed and wait for the publish; ``held``: a test did not run, or a rule of
-the gate holds a table; ``rejected``: a test or a build failed; ``moved``: it was ready, and main
-moved before its publish; ``gone``: built, but neither on the branch nor published."""
+``ready``: all tables passed and wait for the publish; ``stale``: they passed with other code than
+the present; ``held``: a test did not run, or a rule of the gate holds a table; ``rejected``: a test
+or a build failed; ``moved``: it was ready, and main moved before its publish; ``undone``: its
+publish was rolled back, also in part; ``gone``: built, but neither on the branch nor published."""
 
 _FAILURES = "failures"
 
@@ -36,7 +47,7 @@ class BranchState:
         tests: The latest row of each test that has run since the first of these nodes was built.
         makers: Node id -> the run that built the present candidate.
         manifests: Run id -> hash of the run's code.
-        published_by: The publish of the branch; None if it was not published.
+        published_by: The publish of the branch, also an undone one; None if it was not published.
     """
 
     branch: str
@@ -60,6 +71,7 @@ def standing(
     nodes: Sequence[Row],
     tests: Sequence[Row],
     runs: Sequence[Row],
+    undone: Collection[str] = (),
 ) -> BranchState:
     """Return the state of a branch.
 
@@ -69,6 +81,7 @@ def standing(
         nodes: Its rows in the ledger's table ``nodes`` since it was last discarded.
         tests: Its rows in the table ``tests`` since then.
         runs: Its rows in the table ``runs``, newest first.
+        undone: The publishes, of any branch, that were rolled back, also in part.
     """
     latest = _latest(nodes, "node_id", "built_at")
     gated = [row for row in latest if row["resource_type"] != _FAILURES]
@@ -76,6 +89,11 @@ def standing(
     # A branch that was opened again under the same name does not have the published tables.
     shown = waiting if is_open else gated
     outcome = _outcome(is_open, gated, waiting, runs)
+    by = {row["run_id"]: row["publish_id"] for row in runs}
+    published_by = next((row["publish_id"] for row in runs if row["publish_id"]), None)
+    made_by = {by.get(row["run_id"]) for row in gated} or {published_by}
+    if outcome == "published" and not made_by.isdisjoint(undone):
+        outcome = "undone"
     makers = {row["node_id"]: _maker(row, nodes) for row in shown}
     since = min((_time(r["started_at"]) for r in runs if r["run_id"] in makers.values()), default=0)
     before = {row["run_id"] for row in runs if _time(row["started_at"]) < since}
@@ -86,23 +104,24 @@ def standing(
         tuple(_latest([t for t in tests if t["run_id"] not in before], "test_id", "executed_at")),
         makers,
         {row["run_id"]: row.get("manifest_hash") for row in reversed(runs)},
-        next((row["publish_id"] for row in runs if row["publish_id"]), None)
-        if outcome == "published"
-        else None,
+        published_by if outcome in ("published", "undone") else None,
     )
 
 
 def _outcome(
     is_open: bool, gated: Sequence[Row], waiting: Sequence[Row], runs: Sequence[Row]
 ) -> Outcome:
+    # What is left after a publish, such as stored failures, may have been discarded later.
+    last = next((row for row in runs if row["outcome"] != "discarded"), None)
+    published = last is not None and last["publish_id"] is not None
     if not is_open:
         if waiting:
             return "gone"
-        if gated:
+        if gated or published:
             return "published"
         return "discarded" if any(row["outcome"] == "discarded" for row in runs) else "nothing"
     if not waiting:
-        return "unfinished"
+        return "published" if gated and published else "unfinished"
     rejected = [row for row in waiting if row["verdict"] == "rejected"]
     if rejected:
         return "moved" if _moved(rejected, runs) else "rejected"

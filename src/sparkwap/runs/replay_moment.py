@@ -134,3 +134,17 @@ def _beginnings(row: Mapping[str, Any], length: int) -> set[str]:
 def literal(at: datetime) -> str:
     """Return a time as a Spark SQL literal that does not depend on the session's time zone."""
     return f"timestamp '{at.astimezone(UTC).strftime('%Y-%m-%d %H:%M:%S.%f')}Z'"
+
+
+def refuse(variables: Mapping[str, Any], command: str) -> None:
+    """Refuse a replay by a command that publishes.
+
+    Raises:
+        ConfigError: The variables of the command line ask for a replay.
+    """
+    if variables.get(VARIABLE):
+        raise ConfigError(
+            f"`{command}` publishes, so it does not support {VARIABLE}: it would publish an "
+            f"earlier state. Nothing was read or built. For a replay: "
+            f"dbt build --vars '{VARIABLE}: ...'"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,6 +126,10 @@ class LakePaths:
     """The paths of a lake's files; ``lake`` is an absolute path."""
 
     lake: Path
+
+    def command(self, action: str) -> str:
+        """Return the command ``sparkwap server`` of this lake."""
+        return f"sparkwap server {action} --lake {shlex.quote(str(self.lake))}"
 
     @property
     def warehouse(self) -> Path:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,8 +63,9 @@ def ensure(config: ServerConfig, progress: Progress) -> Endpoint:
         ConfigError: the running server uses another catalog, or a setting is illegal.
     """
     layout = config.layout
-    _create(layout)
-    with states.locked(layout, progress):
+    with _usable(layout):
+        layout.create()
+    with _usable(layout), states.locked(layout, progress):
         states.register_client(layout, os.getpid())
         running = _find(layout)
         if running is not None:
@@ -83,9 +85,10 @@ def stop(lake: Path) -> bool:
     the server is stopped.
     """
     layout = LakePaths(resolve_lake(lake))
-    if not layout.server.is_dir():
-        return False
-    with states.locked(layout, lambda _line: None):
+    with _usable(layout):
+        if not layout.server.is_dir():
+            return False
+    with _usable(layout), states.locked(layout, lambda _line: None):
         state = states.read(layout)
         process = states.server_process(layout, state) if state else None
         if process is not None:
@@ -97,7 +100,8 @@ def stop(lake: Path) -> bool:
 def status(lake: Path) -> ServerStatus | None:
     """Return the status of the lake's server; None if it does not run."""
     layout = LakePaths(resolve_lake(lake))
-    state = states.read(layout)
+    with _usable(layout):
+        state = states.read(layout)
     process = states.server_process(layout, state) if state else None
     if state is None or process is None:
         return None
@@ -141,16 +145,21 @@ def logs(lake: Path) -> Path:
 
 def register_client(lake: Path, pid: int) -> None:
     """Keep the lake's server up while process ``pid`` runs; cheap enough for every connection."""
-    states.register_client(LakePaths(resolve_lake(lake)), pid)
+    layout = LakePaths(resolve_lake(lake))
+    with _usable(layout):
+        states.register_client(layout, pid)
 
 
-def _create(layout: LakePaths) -> None:
+@contextmanager
+def _usable(layout: LakePaths) -> Iterator[None]:
+    """Turn errors of the disk into one message."""
     try:
-        layout.create()
+        yield
     except OSError as error:
         raise ServerError(
-            f"The lake directory {layout.lake} cannot be used: {error}. The server was not "
-            "started. Set `lake` in profiles.yml to a directory that you may write to."
+            f"The lake directory {layout.lake} cannot be used: {error}. No server was started or "
+            "stopped. Set `lake` in profiles.yml (or --lake) to a directory that you may write to "
+            "and that has space."
         ) from error
 
 
@@ -169,7 +178,7 @@ def _compare(config: ServerConfig, running: ServerState, progress: Progress) -> 
         port = getattr(config, name)
         if port and port != getattr(running, name):
             differing.append(name)
-    again = f"sparkwap server stop --lake {config.lake}"
+    again = config.layout.command("stop")
     if "catalog" in differing:
         raise ConfigError(
             f"The server of {config.lake} uses another catalog ({running.settings['catalog']}) "

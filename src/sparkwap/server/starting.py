@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from sparkwap import __version__
 from sparkwap.core.errors import ServerError
 from sparkwap.server import catalog, defaults, jars, java
 from sparkwap.server import state as states
@@ -46,6 +47,7 @@ _FOREIGN_VARIABLES = (
 def settings_of(config: ServerConfig) -> dict[str, str]:
     """Return the settings that a running server cannot change, as text for comparisons."""
     return {
+        "version of sparkwap": __version__,
         "catalog": "sqlite" if config.catalog_uri is None else _without_password(config),
         "memory": config.memory,
         "cores": str(config.cores or "all"),
@@ -230,7 +232,7 @@ def _spawn(layout: LakePaths, launch: Launch, spark_home: Path) -> ServerState:
 def start_failed(layout: LakePaths, reason: str) -> ServerError:
     return ServerError(
         f"The server of {layout.lake} could not be started: {reason}.\n{_log_excerpt(layout)}"
-        f"No table was changed. The whole log: sparkwap server logs --lake {layout.lake}"
+        f"No table was changed. The whole log: {layout.command('logs')}"
     )
 
 

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import psutil
@@ -71,10 +71,15 @@ def write(layout: LakePaths, state: ServerState) -> None:
 
 
 def read(layout: LakePaths) -> ServerState | None:
-    """Return the stored state; None if it is missing or unreadable."""
+    """Return the stored state; None if it is missing or unreadable.
+
+    A server of another version may have written it, so unknown fields are ignored.
+    """
+    known = {one.name for one in fields(ServerState)}
     try:
-        return ServerState(**json.loads(layout.state.read_text()))
-    except (FileNotFoundError, ValueError, TypeError):
+        content = json.loads(layout.state.read_text())
+        return ServerState(**{name: content[name] for name in content.keys() & known})
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return None
 
 
@@ -176,7 +181,7 @@ def locked(layout: LakePaths, progress: Progress) -> Iterator[None]:
         raise ServerError(
             f"Another process has been starting or stopping the server of {layout.lake} "
             f"for {LOCK_TIMEOUT_SECONDS} seconds. Nothing was changed. Read the log: "
-            f"sparkwap server logs --lake {layout.lake}"
+            f"{layout.command('logs')}"
         ) from error
     with held:
         yield

@@ -117,8 +117,9 @@ def _watch(
         code = driver.poll()
         if code is not None:
             return code
-        if not layout.state.exists():
-            # The lake was deleted, so no client can find the server any more.
+        state = states.read(layout)
+        if not layout.state.exists() or (state is not None and state.pid != driver.pid):
+            # The lake was deleted, or has another server, so no client can find this one any more.
             driver.terminate()
             return driver.wait()
         _limit_log(layout)

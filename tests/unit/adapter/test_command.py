@@ -1,12 +1,14 @@
-"""The next commands: in dbt's summary, or handed over to the calling command."""
+"""A dbt command: its settings, and the next commands that its summary shows or hands over."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from dbt.adapters.sparkwap.command import next_to_tell, tells_next
+from dbt.adapters.sparkwap.command import DbtCommand, next_to_tell, tells_next
 from sparkwap.core import next_command
 
 LINES = ["  Next: fix it   dbt retry", "        discard it"]
@@ -31,3 +33,23 @@ def test_a_file_gets_them_in_the_place_of_the_summary(
     assert not tells_next()
     assert next_to_tell(LINES) == []
     assert (tmp_path / "next").read_text().splitlines() == LINES
+
+
+@pytest.mark.parametrize(
+    ("given", "publish"),
+    [
+        ({}, "lineage"),
+        ({"as_of": "1a2b3c4d"}, "never"),
+        ({"as_of": "1a2b3c4d", "wap_publish": "run"}, "run"),
+    ],
+)
+def test_a_replay_publishes_only_if_its_own_vars_say_so(
+    given: dict[str, Any], publish: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = SimpleNamespace(
+        vars=SimpleNamespace(to_dict=dict), cli_vars=given, project_name="shop", args=None
+    )
+    monkeypatch.setenv("SPARKWAP_PUBLISH", "lineage")
+    command = object.__new__(DbtCommand)
+    command.config, command.is_retry = config, False
+    assert command.settings.publish == publish

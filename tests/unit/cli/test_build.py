@@ -389,6 +389,17 @@ def test_a_held_drop_stops_the_build_although_dbt_succeeds(lake: Lake) -> None:
     assert "dbt succeeded, but the gate held it" in lake.lines[-1]
 
 
+def test_files_that_the_selection_does_not_read_are_not_held(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "known_files", lambda *_: {})
+    assert lake.build("--select", "other") == 0
+    assert lake.builds == [JANUARY]
+    assert lake.end.outcome == "published"
+    assert lake.end.result.waiting == (str(FEBRUARY), str(MARCH))
+    assert "do not read all files of the drop 2024-01-31" in lake.lines[-1]
+
+
 @pytest.mark.parametrize("stops", [JANUARY, MARCH, None])
 def test_the_next_commands_are_shown_once_for_all_drops(
     stops: date | None, lake: Lake, capsys: pytest.CaptureFixture[str]
@@ -511,8 +522,9 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "project/dbt_project.yml").write_text("{name: shop, profile: shop}")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("DBT_PROFILES_DIR", "DBT_PROJECT_DIR"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("PROFILES_DIR", "PROJECT_DIR", "PROFILE", "TARGET", "TARGET_PATH"):
+        for prefix in ("DBT_", "DBT_ENGINE_"):
+            monkeypatch.delenv(prefix + name, raising=False)
     monkeypatch.chdir(tmp_path / "project/models")
     return tmp_path
 
@@ -548,6 +560,35 @@ def test_the_option_overrides_the_variable(folders: Path, monkeypatch: pytest.Mo
     assert dbt_cli.parse_call(["--profiles-dir", "given"]).profiles_dir == folders / "given"
 
 
+@pytest.mark.parametrize(
+    "option", ["project-dir", "profiles-dir", "profile", "target", "target-path"]
+)
+def test_sparkwap_obeys_the_variables_of_dbt_and_passes_them_on(
+    option: str, folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def value() -> str:
+        given = dbt_cli.parse_call([]).arguments("build")
+        return given[given.index(f"--{option}") + 1]
+
+    name = option.upper().replace("-", "_")
+    for variable in (f"DBT_{name}", f"DBT_ENGINE_{name}"):
+        monkeypatch.setenv(variable, f"{folders}/{variable}")
+        assert value() == f"{folders}/{variable}"
+    for variable in (f"DBT_{name}", f"DBT_ENGINE_{name}"):
+        monkeypatch.setenv(variable, "")
+    assert "" not in dbt_cli.parse_call([]).arguments("build")
+
+
+def test_the_lake_is_that_of_the_target_in_the_environment(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folders / "home/.dbt/profiles.yml").write_text(
+        PROFILE.replace("{{ env_var('WHICH') }}", "two")
+    )
+    monkeypatch.setenv("DBT_TARGET", "one")
+    assert dbt_cli.parse_call([]).lake().target == "one"
+
+
 def test_a_profile_with_variables_of_the_environment_is_read(
     folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -562,3 +603,16 @@ def test_a_profile_with_variables_of_the_environment_is_read(
         ConfigError, match=rf"(?s)provided: 'WHICH'.*profiles folder {folders}/home"
     ):
         dbt_cli.parse_call([]).lake()
+
+
+def test_the_variables_of_a_project_are_those_of_all_packages() -> None:
+    def found(least: Any, **more: Any) -> dict[str, dict[str, str]]:
+        return dbt_cli.project_variables({"min": 1, "shop": {"min": least, 3: 4, **more}, **more})
+
+    assert {name: list(by) for name, by in found(2).items()} == {
+        "min": ["", "shop"],
+        "shop": [""],
+        "3": ["shop"],
+    }
+    assert found(2)["min"] != found("2")["min"]
+    assert found(2) == found(2, wap_guard=True), "settings of the gate are no code"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import stat
 from collections.abc import Iterator
 from datetime import date
@@ -264,3 +265,60 @@ def test_every_command_that_reads_a_profile_takes_the_same_options() -> None:
         given = {o for action in parser._actions for o in action.option_strings}
         if "--profiles-dir" in given or "--target" in given:
             assert {f"--{o}" for o in dbt_cli._DBT_OPTIONS} <= given, parser.prog
+
+
+@pytest.mark.parametrize("command", [["build"], ["stream"], ["pr", "audit", "--branch", "pr_1"]])
+def test_what_publishes_refuses_a_replay(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*command, "--vars", "as_of: 2024-01-31T18:00:00Z"]) == EXIT_CODES["usage"]
+    assert "does not support as_of" in capsys.readouterr().err
+
+
+class Child:
+    """A dbt that runs until it gets an interrupt."""
+
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+        self.waits = iter([True, False])
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def wait(self, _seconds: float | None = None) -> int:
+        if next(self.waits):
+            signal.raise_signal(self.by)
+        return 0
+
+    def kill(self) -> None:
+        assert next(self.waits, None) is None, "it was waited for"
+
+    send_signal = property(lambda self: self.signals.append)
+    by: int = signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("by", "passed_on"),
+    [
+        (signal.SIGTERM, [signal.SIGINT]),
+        (signal.SIGINT, []),  # which the terminal sends to dbt too
+    ],
+)
+def test_a_signal_ends_dbt_too(
+    by: int,
+    passed_on: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    child, before = Child(), signal.getsignal(signal.SIGTERM)
+    child.by = by
+    monkeypatch.setattr(dbt_cli.subprocess, "Popen", lambda *_, **__: child)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        assert cli.main(["status", "--output", "json"]) == EXIT_CODES["interrupted"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert child.signals == passed_on
+    assert json.loads(capsys.readouterr().out)["outcome"] == "interrupted"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,6 +49,7 @@ class Topics:
 
         return SimpleNamespace(
             build=tuple(arguments),
+            variables={},
             manifest=lambda _again: {},
             project_dir=Path(),
             lake=lambda: None,
@@ -74,14 +74,10 @@ class Topics:
         self.found = [model, files]
         monkeypatch.setattr(stream, "unread_topics", self.look)
         monkeypatch.setattr(stream, "position", lambda *_: self.position)
-        before = signal.getsignal(signal.SIGTERM)
-        try:
-            with pytest.raises(Enough):
-                stream.stream(
-                    5, list(arguments), self.ends.append, self.lines.append, self.pauses.append
-                )
-        finally:
-            signal.signal(signal.SIGTERM, before)
+        with pytest.raises(Enough):
+            stream.stream(
+                5, list(arguments), self.ends.append, self.lines.append, self.pauses.append
+            )
         return self
 
 

@@ -47,3 +47,19 @@ def test_a_build_names_its_nodes_if_they_are_few(
     names: tuple[str, ...], upstream: bool, text: str
 ) -> None:
     assert next_command.build(names, "march", upstream=upstream) == f"SPARKWAP_BRANCH=march {text}"
+
+
+def test_all_commands_have_the_target_of_the_present_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(next_command, "_given", "")
+    for name in ("DBT_TARGET", "DBT_ENGINE_TARGET"):
+        monkeypatch.delenv(name, raising=False)
+    next_command.set_target("prod")
+    assert (
+        next_command.sparkwap("pr audit --branch a") == "sparkwap pr audit --branch a --target prod"
+    )
+    assert next_command.dbt("test", branch="a") == "SPARKWAP_BRANCH=a dbt test --target prod"
+    next_command.set_target("prod", "a shop")
+    assert next_command.sparkwap("build") == "sparkwap build --target prod --profile 'a shop'"
+    monkeypatch.setenv("DBT_TARGET", "prod")
+    next_command.set_target("prod")
+    assert next_command.dbt("test") == "dbt test"

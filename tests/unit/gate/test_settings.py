@@ -1,6 +1,10 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from sparkwap.core.errors import ConfigError
+from sparkwap.gate import settings
 from sparkwap.gate.settings import GateSettings, Limits, Upkeep, from_environment, of_one_call
 
 
@@ -185,3 +189,30 @@ def test_the_environment_has_the_settings_of_one_call() -> None:
         "SPARKWAP_PUBLISH",
         "SPARKWAP_LANDING_UNTIL",
     }
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "why"),
+    [
+        ("SPARKWAP_PUBLSH", "never", "did you mean SPARKWAP_PUBLISH?"),
+        ("SPARKWAP_BRANC", "pr_1", "did you mean SPARKWAP_BRANCH?"),
+        ("SPARKWAP_WAP_PUBLISH", "never", "did you mean SPARKWAP_PUBLISH?"),
+        ("SPARKWAP_LANDING_UNTILL", "2024-01-31", "did you mean SPARKWAP_LANDING_UNTIL?"),
+        ("SPARKWAP_REQUIRE_TESTS", "true", "set the var wap_require_tests"),
+        ("SPARKWAP_GUARD", "true", "set the var wap_guard"),
+        ("SPARKWAP_PUBLISH", "", "it has no value"),
+        ("SPARKWAP_BRANCH", "", "it has no value"),
+    ],
+)
+def test_a_variable_that_would_be_ignored_is_an_error(variable: str, text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=rf"nothing was run(?s:.)*{variable}: .*{re.escape(why)}"):
+        of_one_call({variable: text})
+
+
+def test_other_variables_are_left_alone() -> None:
+    source = Path(settings.__file__).parents[2]
+    texts = [path.read_text() for path in source.rglob("*.py")]
+    own = {name for text in texts for name in re.findall(r'"(SPARKWAP_[A-Z_]*[A-Z])"', text)}
+    assert len(own) > 9
+    for name in (*own, "SPARKWAP_GITLAB_TOKEN", "SPARKWAP_TEST_CATALOG", "SPARKWAP_SCHEMA"):
+        of_one_call({name: "x"})

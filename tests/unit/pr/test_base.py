@@ -29,3 +29,9 @@ def test_the_newest_publish_of_the_projects_tables_is_the_base() -> None:
     ]
     assert base.choose(found, projects, "shop", {ORDERS}) == found[4]
     assert base.choose(found[:4], projects, "shop", {ORDERS}) is None
+
+
+def test_each_table_has_the_code_of_its_own_last_publish() -> None:
+    other = ("shop", "other")
+    found = [publish(3, ("Shop", "Other")), publish(2, left=()), publish(1, ORDERS, other)]
+    assert base.last_code(found) == {other: "h3", ORDERS: "h1"}

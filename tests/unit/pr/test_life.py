@@ -12,8 +12,9 @@ import pytest
 from helpers.documents import commands
 
 from sparkwap import diff
+from sparkwap.catalog import UndonePublish
 from sparkwap.cli import main
-from sparkwap.core import dbt_cli
+from sparkwap.core import dbt_cli, next_command
 from sparkwap.core.command_end import EXIT_CODES
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired
@@ -21,6 +22,8 @@ from sparkwap.gate.settings import GateSettings, from_environment
 from sparkwap.ledger import manifests
 from sparkwap.pr import base, life
 from sparkwap.publish.lake import Lake
+from sparkwap.runs.operations.context import Context
+from sparkwap.runs.operations.publish import PublishBranch
 from sparkwap.runs.run import Run
 from sparkwap.runs.types import Invocation, NodeFact
 
@@ -50,9 +53,17 @@ BEFORE = {
 }
 
 
+OTHER, OTHER_KEY = ("shop", "other"), "model.shop.other"
+
+
 def with_code(text: str) -> dict[str, Any]:
-    changed = {**BEFORE["nodes"][KEY], "raw_code": text}  # type: ignore[index]
-    return {**BEFORE, "nodes": {KEY: changed}}
+    text, _, least = text.partition(" with ")
+    changed: dict[str, Any] = {**BEFORE["nodes"][KEY], "raw_code": text}  # type: ignore[index]
+    other = {**changed, "alias": "other", "name": "other", "raw_code": "select 0"}
+    found = {**BEFORE, "nodes": {KEY: changed, OTHER_KEY: other}}
+    return (
+        {**found, dbt_cli.VARIABLES: {"least": {"": least}, "other": {"": 1}}} if least else found
+    )
 
 
 class World:
@@ -68,6 +79,7 @@ class World:
         self.lake = Lake("lake", properties)
         self.lake.ensure_schema("shop")
         self.lake.catalog.create_table(ORDERS, pa.schema({"id": pa.int64()})).append(self.rows(0))
+        self.lake.catalog.create_table(OTHER, pa.schema({"id": pa.int64()})).append(self.rows(0))
         self.then: Callable[[], None] = lambda: None
 
     def rows(self, *ids: int) -> pa.Table:
@@ -96,6 +108,14 @@ class World:
         run.candidates.load()
         return run
 
+    def build_other(self) -> None:
+        run = self.a_run({})
+        run.begin(OTHER_KEY, OTHER)
+        run.candidates.place_table(OTHER, Desired())
+        self.lake.catalog.load_table(OTHER).append(self.rows(5), branch=run.branch)
+        run.built(OTHER_KEY, OTHER, must_write=True)
+        run.close([NodeFact(OTHER_KEY, OTHER, "model", "success", None, frozenset())], [], [])
+
     def build(self, **variables: Any) -> int:
         run = self.a_run(variables)
         run.begin(KEY, ORDERS)
@@ -116,15 +136,31 @@ class World:
         if command[0] == "build":
             state = Path(command[command.index("--state") + 1]) if "--state" in command else None
             kept = json.loads((state / "manifest.json").read_text()) if state else None
-            if kept is not None and kept["nodes"][KEY]["raw_code"] == self.code:
+            code = with_code(self.code)["nodes"][KEY]["raw_code"]
+            same = kept and kept["nodes"].get(KEY, {}).get("raw_code") == code
+            if same or "nothing,state:modified+" in command:
                 return 0  # nothing is modified
             return self.build(**variables)
         if command[1] == "wap_discard":
             self.lake.branches.discard(variables["wap_branch"])
             return 0
         self.then()
-        run = self.a_run({**variables, "wap_publish": "run"}, "wap_publish")
-        return 1 if run.close([], [], [], [KEY]).refused else 0
+        context = Context(
+            self.lake,
+            run_id=f"{next(self.numbers):08}-0000-4000-8000-000000000000",
+            settings=GateSettings.from_vars(variables),
+            project="shop",
+            target_name="test",
+            tests=list,
+            known=lambda: [KEY],
+            manifest=lambda: manifests.pack(with_code(self.code)),
+        )
+        arguments = json.loads(command[command.index("--args") + 1])
+        try:
+            list(PublishBranch.of(arguments).operate(context))
+        except SparkwapError:
+            return 1
+        return 0
 
 
 @pytest.fixture
@@ -275,6 +311,110 @@ def test_after_main_moved_a_publish_builds_again(world: World) -> None:
     assert {0, 1, 77} < set(live)
 
 
+def test_only_the_compared_candidates_are_published(world: World) -> None:
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+
+    def later_push() -> None:
+        world.lake.branches.discard("pr_1")
+        world.code = "select 3"
+        world.build(wap_branch="pr_1", wap_publish="never")
+        world.code = "select 2"
+
+    world.then = later_push
+    assert pr("publish") == EXIT_CODES["failed"]
+    assert world.live() == [0, 1]
+
+
+def test_a_publish_that_was_rolled_back_is_not_published(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+    assert pr("publish") == 0
+    done = world.lake.ledger.publishes()[0]
+    world.lake.publishing.rollback(
+        done.entries,
+        run_id="77777777-0000-4000-8000-000000000000",
+        publish_id=done.publish_id,
+        branch=done.branch,
+        undone=[UndonePublish(done.publish_id, done.branch, done.left)],
+    )
+    assert pr("publish") == EXIT_CODES["held"]
+    assert "its publish was rolled back, so nothing was published" in capsys.readouterr().err
+    assert pr("comment") == 0
+    comment = capsys.readouterr().out
+    assert "live" not in comment
+    assert "sparkwap pr audit --branch pr_1" in comment
+    assert f"{{run: {done.publish_id}, reopen: true}}" in comment
+    assert pr("audit") == 0
+    assert pr("publish") == 0
+    assert len(world.live()) == 3
+
+
+def test_a_publish_of_other_tables_with_the_merged_code_loses_no_audited_table(
+    world: World,
+) -> None:
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+
+    def meanwhile() -> None:
+        world.build_other()
+        world.lake.catalog.load_table(ORDERS).append(world.rows(77))
+
+    world.then = meanwhile
+    assert pr("publish") == 0
+    assert 77 in world.live()
+    assert len(world.live()) == 4
+
+
+def test_a_publish_that_selects_nothing_says_so(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+    world.then = lambda: world.lake.catalog.load_table(ORDERS).append(world.rows(77))
+    assert pr("publish", "--select", "nothing") == EXIT_CODES["failed"]
+    printed = capsys.readouterr().err
+    assert "selected nothing to build" in printed
+    assert "is published" not in printed
+    assert pr("publish") == EXIT_CODES["rejected"]
+    assert "changed, but not audited: orders" in capsys.readouterr().err
+
+
+def test_a_changed_variable_of_the_project_is_a_change(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.code = "select var('least') with 0"
+    world.build()
+    world.code = "select var('least') with 500"
+    assert pr("audit") == 0
+    assert len(world.commands[-1]) > 1
+    assert "no model, seed or snapshot differs" not in capsys.readouterr().err
+    world.code = "select var('least') with 7"
+    assert pr("publish") == EXIT_CODES["rejected"]
+    assert "audited with other code: orders" in capsys.readouterr().err
+    world.code = "select var('least') with 500"
+    assert pr("publish") == 0
+    assert len(world.live()) == 3
+    assert pr("audit") == 0
+    assert world.lake.branches.all() == [], "nothing differs"
+
+
+def test_a_table_that_the_newest_publish_has_left_out_is_modified(world: World) -> None:
+    world.build()
+    world.code = "select 2"
+    world.build_other()
+    assert pr("publish") == EXIT_CODES["rejected"], "its change is not live"
+    assert pr("audit") == 0
+    assert pr("publish") == 0
+    assert len(world.live()) == 3
+
+
 def test_a_publish_continues_after_a_refused_publish(world: World) -> None:
     world.build()
     world.code = "select 2"
@@ -306,7 +446,7 @@ def test_the_state_folder_has_the_code_of_a_publish(world: World, tmp_path: Path
 
 
 def test_an_illegal_branch_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("main", "PR-1", "wap_1a2b3c4d"):
+    for name in ("main", "PR-1", "wap_1a2b3c4d", "wap_former"):
         assert main(["pr", "close", "--branch", name]) == EXIT_CODES["usage"]
     assert "Nothing was done" in capsys.readouterr().err
 
@@ -343,6 +483,62 @@ def test_a_comment_without_a_diff_has_the_verdict(
     printed = capsys.readouterr()
     assert "passed its audit" in printed.out
     assert "the comment has no data diff: Nothing was compared." in printed.err
+
+
+def test_a_comment_is_about_the_present_code(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(call: Any, again: str) -> Any:
+        raise ConfigError("dbt cannot parse the project: x.")
+
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+    world.code = "select 3"
+    assert pr("comment") == 0
+    printed = capsys.readouterr()
+    assert "`pr_1` was audited with other code" in printed.out
+    assert "audited with other code: orders" in printed.err
+    monkeypatch.setattr(dbt_cli.DbtCall, "manifest", broken)
+    assert pr("audit") == EXIT_CODES["usage"]
+    assert pr("comment") == 0
+    comment = capsys.readouterr().out
+    assert "passed its audit" not in comment
+    assert "pr publish" not in comment
+    assert "sparkwap pr audit --branch pr_1" in comment
+
+
+def test_a_comment_after_an_audit_that_built_nothing(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def comment() -> str:
+        capsys.readouterr()
+        assert pr("comment") == 0
+        return capsys.readouterr().out
+
+    world.build()
+    world.code = "select 2"
+    assert pr("audit") == 0
+    monkeypatch.setattr(world, "build", lambda **_: 2)
+    assert pr("audit") == EXIT_CODES["usage"], "such as by an unknown option after --"
+    assert "has an unfinished audit" in comment()
+    world.code = "select 1"
+    assert pr("audit") == 0
+    assert "has nothing to audit" in comment()
+    assert pr("close") == 0
+    assert "is closed" in comment()
+
+
+def test_the_next_commands_are_for_the_same_target(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(next_command, "_given", "")
+    world.build()
+    world.code = "select 2"
+    assert pr("audit", "--target", "prod") == 0
+    assert "sparkwap pr publish --branch pr_1 --target prod" in capsys.readouterr().err
+    assert pr("comment", "--no-diff", "--target", "prod") == 0
+    assert "sparkwap pr publish --branch pr_1 --target prod " in capsys.readouterr().out
 
 
 def test_an_unknown_base_is_refused(world: World) -> None:

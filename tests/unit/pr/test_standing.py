@@ -68,3 +68,14 @@ def test_tests_before_the_first_build_do_not_count() -> None:
     tests = (audit("old"), audit("new", "r2"))
     found = stands(node(run_id="r2", minutes=5), tests=tests, runs=(run("r2", 4), run()))
     assert [row["test_name"] for row in found.tests] == ["new"]
+
+
+def test_what_is_left_after_a_publish_does_not_matter() -> None:
+    published = (node(verdict="published", reason=None), run(publish_id="p1"))
+    left = node("failed", resource_type="failures", reason="stored", verdict="held")
+    found = stands(published[0], left, runs=(published[1],), is_open=True)
+    assert (found.outcome, found.published_by) == ("published", "p1")
+    discarded = run("r2", 5, outcome="discarded")
+    found = stands(runs=(discarded, published[1]), is_open=False)
+    assert (found.outcome, found.published_by) == ("published", "p1")
+    assert stands(runs=(discarded, run("r3"), published[1]), is_open=False).outcome == "discarded"

@@ -29,6 +29,7 @@ from dbt.adapters.sparkwap.run_results import to_retry
 from sparkwap import server
 from sparkwap.core import next_command, steplog
 from sparkwap.core.caller import Caller, this_caller
+from sparkwap.core.dbt_cli import VARIABLES, project_variables
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.redaction import redact
 from sparkwap.core.text import some_of
@@ -71,6 +72,8 @@ class DbtCommand:
         logs = getattr(get_flags(), "LOG_PATH", None)
         if logs:  # dbt's log contains code of models, and Spark's errors contain rows
             steplog.make_private(Path(str(logs)), "dbt.log*")
+        args = getattr(config, "args", None)
+        next_command.set_target(getattr(args, "target", None), getattr(args, "profile", None))
         # `config.args` has the repeated command, not `retry`.
         context = click.get_current_context(silent=True)
         self.is_retry = context is not None and context.info_name == "retry"
@@ -137,8 +140,8 @@ class DbtCommand:
         variables = self.config.vars.to_dict() if hasattr(self.config, "vars") else {}
         given = {**from_environment(self.environment), **self.given_vars}
         settings = settings_of({"name": self.project_name, "vars": variables}, given)
-        if given.get(replay_moment.VARIABLE) and "wap_publish" not in given:
-            # A replay must not publish an earlier state by default.
+        if given.get(replay_moment.VARIABLE) and "wap_publish" not in self.given_vars:
+            # The environment may be that of a job of production, which publishes.
             settings = replace(settings, publish="never")
         rebuilt = rebase.rebuilt_branch()
         return settings if rebuilt is None else replace(settings, branch=rebuilt[0])
@@ -284,8 +287,12 @@ class DbtCommand:
 
     def packed_manifest(self) -> manifests.Packed:
         """Return the project's code in the ledger's format."""
-        content = self.dbt_manifest().writable_manifest().to_dict(omit_none=False)
-        return manifests.pack(content, calls=self.calls)
+        return manifests.pack(self.whole_manifest(), calls=self.calls)
+
+    def whole_manifest(self) -> manifests.Document:
+        """Return dbt's manifest, and the project's variables."""
+        whole = self.dbt_manifest().writable_manifest().to_dict(omit_none=False)
+        return {**whole, VARIABLES: project_variables(self.config.vars.to_dict())}
 
 
 @contextmanager

@@ -160,6 +160,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
         from pyhive import hive
 
         endpoint = self.endpoint()
+        layout = self.credentials.server_config(self.project_root).layout
         try:
             handle = hive.connect(
                 host=endpoint.host,
@@ -171,9 +172,9 @@ class SparkWapConnectionManager(SparkConnectionManager):
         except Exception as error:
             raise FailedToConnectError(
                 f"The Spark server of this lake (pid {endpoint.pid}, port {endpoint.thrift_port}) "
-                f"does not answer: {redact(str(error))}. Nothing was run. See `sparkwap server "
-                "status` and `sparkwap server logs`. To start a new server, run `sparkwap server "
-                "stop` and repeat the command."
+                f"does not answer: {redact(str(error))}. Nothing was run. See "
+                f"`{layout.command('status')}` and `{layout.command('logs')}`. To start a new "
+                f"server, run `{layout.command('stop')}` and repeat the command."
             ) from error
         return self._thrift(handle)
 

@@ -144,7 +144,7 @@ class Reuse:
 
         command = self._command
         # As it is read from the ledger, so that only real differences count.
-        whole = command.dbt_manifest().writable_manifest().to_dict(omit_none=False)
+        whole = command.whole_manifest()
         manifest = unpack(pack(whole, calls=command.calls))
         place = LakePlace(
             command.credentials.catalog_name,

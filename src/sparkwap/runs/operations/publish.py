@@ -13,7 +13,9 @@ from sparkwap.core.arguments import argument
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate import facts, results, summary
+from sparkwap.ledger.records import candidates_digest
 from sparkwap.runs.operations.context import Context, Operation
+from sparkwap.runs.state import pending
 
 
 class NotPublished(SparkwapError):
@@ -28,6 +30,11 @@ class PublishBranch(Operation):
     branch: str | None = argument("the audit branch to publish", default=None)
     mode: Literal["run", "lineage"] = argument(
         "run (all of its tables or none, the default) or lineage", default="run"
+    )
+    candidates: str | None = argument(
+        "the digest of its candidates when `sparkwap pr publish` compared their code; by default, "
+        "those that it has are published",
+        default=None,
     )
 
     def operate(self, gate: Context) -> Iterable[str]:
@@ -48,9 +55,10 @@ class PublishBranch(Operation):
             manifest=gate.manifest,
             table_of_node=gate.table_of_node,
         )
-        run.candidates.load()
-        run.watch_main()
         with self._held(gate, one.branch):
+            run.candidates.load()
+            run.watch_main()
+            self._require_compared(gate, one.branch)
             closing = run.close([], gate.tests(), [], gate.known())
         if all(node.kind == facts.LEFTOVER for node in closing.nodes):
             raise ConfigError(
@@ -71,6 +79,15 @@ class PublishBranch(Operation):
         if closing.refused or closing.decision.failed or not closing.published:
             raise NotPublished("\n".join(lines))
         return lines
+
+    def _require_compared(self, gate: Context, branch: str) -> None:
+        now = candidates_digest(pending(gate.lake.ledger.branch_history(branch).nodes))
+        if self.candidates not in (None, now):
+            raise NotPublished(
+                f"{branch} was built again while its publish was starting, so nothing was "
+                "published; readers of main see no change. Compare its code again: "
+                f"{next_command.sparkwap(f'pr publish --branch {branch}')}"
+            )
 
     @contextmanager
     def _held(self, gate: Context, branch: str) -> Iterator[None]:
