@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from sparkwap.catalog import Candidate, Identifier, Kind, TableState, lease
-from sparkwap.catalog.branches import cloned_identity
+from sparkwap.catalog.branches import clone_base, cloned_identity
 from sparkwap.catalog.pointers import require_side_schema
 from sparkwap.core import checkpoints, names
 from sparkwap.core.errors import SparkwapError
@@ -194,8 +194,9 @@ class Candidates:
             if known is not None and known.how == "branch":
                 raise SparkwapError(
                     f"{known.name} was already written on its branch by this run, but now its "
-                    f"schema changes ({', '.join(changes)}). It is not published. Build it again "
-                    "with `dbt retry`: all batches then use the new schema."
+                    f"schema changes ({', '.join(changes)}). It is not published. Run `dbt retry`: "
+                    "it builds the failed batches with the new schema. The batches that are "
+                    "written stay, with NULL in new columns."
                 )
             current = self.lake.state(identifier)
             if known is not None or current is None or current.kind != "table":
@@ -323,7 +324,7 @@ class Candidates:
                 identifier,
                 self.branch,
                 "side",
-                base=clone.main,
+                base=clone_base({"properties": clone.properties})[1],
                 base_metadata=current.metadata_location,
                 changes=changes,
                 since=clone.main,

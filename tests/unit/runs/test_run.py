@@ -199,6 +199,56 @@ def test_a_run_without_its_tests_is_held_and_a_test_run_publishes_it(lake: Lake)
     assert live(lake) == [1, 2]
 
 
+def build_clone(run: Run, *ids: int) -> None:
+    """Add rows to the candidate of an earlier run, with a change that needs a clone."""
+    assert run.may_add_to_candidate(NODE.node_id, ORDERS)
+    clone = run.candidates.place_clone(ORDERS, ["added note"])
+    run.lake.catalog.load_table(clone.place).append(rows(*ids))
+    run.built(NODE.node_id, ORDERS, must_write=False)
+
+
+def test_a_clone_starts_with_the_rows_that_its_node_has_on_the_branch(lake: Lake) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    run.close([NODE], [TEST], [])
+    second = a_run(lake, SECOND)
+    build_clone(second, 3)
+    assert second.close([NODE], [TEST], []).published == 0
+    third = a_run(lake, THIRD)
+    build_clone(third, 4)
+    assert third.close([NODE], [TEST], [PASSED]).published == 1
+    assert live(lake) == [1, 2, 3, 4]
+
+
+def test_a_node_that_begins_anew_does_not_keep_rows_of_the_branch_on_a_clone(lake: Lake) -> None:
+    first = a_run(lake)
+    build(first, 2)
+    first.close([NODE], [TEST], [FAILED])
+    second = a_run(lake, SECOND)
+    second.begin(NODE.node_id, ORDERS)
+    clone = second.candidates.place_clone(ORDERS, ["added note"])
+    lake.catalog.load_table(clone.place).append(rows(3))
+    second.built(NODE.node_id, ORDERS, must_write=False)
+    assert second.close([NODE], [TEST], [PASSED]).published == 1
+    assert live(lake) == [1, 3]
+
+
+def test_a_retry_of_batches_on_a_clone_keeps_the_batches_on_the_branch(lake: Lake) -> None:
+    def day(number: int) -> tuple[datetime, datetime]:
+        return datetime(2026, 1, number, tzinfo=UTC), datetime(2026, 1, number + 1, tzinfo=UTC)
+
+    first = a_run(lake)
+    build(first, 2)
+    with pytest.raises(SparkwapError, match=r"Run `dbt retry`.*batches that are written stay"):
+        first.candidates.place_clone(ORDERS, ["added note"])
+    partial = replace(NODE, status="partial success", batches=(day(2), day(3)))
+    first.close([partial], [TEST], [])
+    second = a_run(lake, SECOND)
+    build_clone(second, 3)
+    end = second.close([replace(NODE, batches=(day(3),))], [TEST], [PASSED])
+    assert (end.published, live(lake)) == (1, [1, 2, 3])
+
+
 def accept(lake: Lake, **more: str) -> str:
     arguments = {"branch": "dev", "test": TEST.name, "reason": "two shops, one number", **more}
     return "\n".join(operations(lake).call("wap_accept", {"by": "ada", **arguments}))
