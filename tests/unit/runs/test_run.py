@@ -1024,6 +1024,15 @@ def test_a_table_without_the_gate_property_after_the_build_is_a_problem(lake: La
         run.built(NODE.node_id, ORDERS, must_write=True)
 
 
+def test_a_side_table_with_the_gate_property_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.begin(OTHER.node_id, OTHER.identifier)
+    side = run.candidates.place_table(OTHER.identifier, KEPT)
+    lake.catalog.create_table(side.place, rows(1).schema, properties={WAP_ENABLED: "true"})
+    with pytest.raises(SparkwapError, match=r"its rows are on a branch of that table"):
+        run.built(OTHER.node_id, OTHER.identifier, must_write=True)
+
+
 def test_a_table_without_the_gate_property_is_not_published(lake: Lake) -> None:
     build(run := a_run(lake), 2)
     ungate(lake)

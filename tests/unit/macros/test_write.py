@@ -1,0 +1,100 @@
+"""The macros that write tables, rendered without a project and Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
+
+import pytest
+from dbt_common.clients.jinja import CallableMacroGenerator, MacroReturn
+from dbt_common.exceptions import CompilationError
+from helpers.documents import ROOT
+
+from dbt.adapters.sparkwap.sql_helpers import SqlHelpers
+
+FOLDER = ROOT / "macros/wap/write"
+RELATION = SimpleNamespace(schema="s", identifier="t", __str__=lambda: "s.t")
+
+
+class Config(dict[str, Any]):
+    """dbt's `config` of a model."""
+
+    def persist_relation_docs(self) -> bool:
+        return False
+
+    persist_column_docs = persist_relation_docs
+
+
+class Macros:
+    """The macros of the folder, and what they send to Spark.
+
+    Args:
+        config: The model's config.
+        wap: Methods of `adapter.wap`.
+        context: More names that the macros use.
+    """
+
+    def __init__(self, config: dict[str, Any], wap: dict[str, Any], **context: Any) -> None:
+        self.sent: list[str] = []
+        helpers = SqlHelpers()
+        wap = {"list": helpers.list, "quoted": helpers.quoted, **wap}
+        adapter = context.pop("adapter", {})
+        self._known: dict[str, Any] = {
+            "config": Config(config),
+            "adapter": SimpleNamespace(wap=SimpleNamespace(**wap), **adapter),
+            "exceptions": SimpleNamespace(raise_compiler_error=refuse),
+            "return": give_back,
+            "statement": lambda name, caller, **_: self._send(caller()),
+            "run_query": self._send,
+            **context,
+        }
+        for path in FOLDER.glob("*.sql"):
+            text = path.read_text()
+            for name in re.findall(r"{%-? *macro (\w+)", text):
+                if name not in context:
+                    macro = cast(Any, SimpleNamespace(name=name, macro_sql=text))
+                    self._known[name] = CallableMacroGenerator(macro, self._known).call_macro
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return cast(Callable[..., Any], self._known[name])
+
+    def _send(self, sql: str) -> str:
+        self.sent.append(" ".join(sql.split()))
+        return ""
+
+
+def give_back(value: Any = None) -> NoReturn:
+    raise MacroReturn(value)
+
+
+def refuse(message: str) -> NoReturn:
+    raise CompilationError(message)
+
+
+@pytest.mark.parametrize("is_clone", [True, False])
+def test_a_table_in_a_side_schema_keeps_its_rows_on_main_and_the_shared_files(
+    is_clone: bool,
+) -> None:
+    given = {
+        "write.wap.enabled": "true",
+        "gc.enabled": "true",
+        "write.metadata.delete-after-commit.enabled": "true",
+        "a": "b",
+    }
+    wap = {"live": lambda one: one if is_clone else None, "location": lambda one: "/lake/t"}
+    sql = Macros({"tblproperties": given}, wap).wap_table_clauses(RELATION)
+    found = dict(re.findall(r"'(\S+)' = '(\S+)'", sql))
+    shared = {} if is_clone else {key: given[key] for key in list(given)[1:3]}
+    assert found == {"write.wap.enabled": "false", "a": "b", **shared}
+
+
+@pytest.mark.parametrize(("value", "is_refused"), [("true", False), (True, False), ("false", True)])
+def test_a_model_cannot_switch_the_gate_off(value: object, is_refused: bool) -> None:
+    macros = Macros({"tblproperties": {"write.wap.enabled": value}}, {})
+    if not is_refused:
+        macros.wap_check_config()
+        return
+    with pytest.raises(CompilationError, match="Nothing was built"):
+        macros.wap_check_config()
