@@ -233,6 +233,22 @@ def test_a_node_that_begins_anew_does_not_keep_rows_of_the_branch_on_a_clone(lak
     assert live(lake) == [1, 3]
 
 
+@pytest.mark.parametrize("desired", [KEPT, Desired(comment="new")])
+def test_a_table_that_moves_before_rows_are_added_to_its_branch(
+    lake: Lake, desired: Desired
+) -> None:
+    first = a_run(lake)
+    build(first, 2)
+    first.close([NODE], [TEST], [])
+    second = a_run(lake, SECOND)
+    assert second.may_add_to_candidate(NODE.node_id, ORDERS)
+    lake.catalog.load_table(ORDERS).append(rows(7))
+    with pytest.raises(SparkwapError, match=r"main of shop.orders moved.*wap_discard"):
+        second.candidates.place_table(ORDERS, desired)
+    assert second.close([replace(NODE, status="error")], [TEST], [PASSED]).published == 0
+    assert live(lake) == [1, 7]
+
+
 def test_a_retry_of_batches_on_a_clone_keeps_the_batches_on_the_branch(lake: Lake) -> None:
     def day(number: int) -> tuple[datetime, datetime]:
         return datetime(2026, 1, number, tzinfo=UTC), datetime(2026, 1, number + 1, tzinfo=UTC)
