@@ -102,6 +102,10 @@
         {%- call statement("main") -%}
             {{ wap_merge_sql(relation, increment, columns) }}
         {%- endcall -%}
+    {%- elif strategy == "delete+insert" and adapter.wap.list(config.get("unique_key")) -%}
+        {%- call statement("main") -%}
+            {{ _wap_replace_matching(relation, increment, quoted) }}
+        {%- endcall -%}
     {%- elif strategy == "insert_overwrite" -%}
         {%- do _wap_insert_overwrite(relation, increment, quoted) -%}
     {%- elif strategy not in adapter.valid_incremental_strategies() -%}
@@ -110,9 +114,6 @@
         {%- endcall -%}
     {%- else -%}
         {%- if batch and batch.deletes -%}{%- do _wap_delete_batch(relation) -%}{%- endif -%}
-        {%- if strategy == "delete+insert" -%}
-            {%- do _wap_delete_matching(relation, increment) -%}
-        {%- endif -%}
         {%- call statement("main") -%}
             insert into {{ relation }} ({{ quoted | join(", ") }})
             select {{ quoted | join(", ") }} from {{ increment }}
@@ -155,18 +156,31 @@
         config.get("incremental_predicates") or config.get("predicates")) or []) }}
 {% endmacro %}
 
-{#- Delete the rows that the increment contains; readers never see the branch between. -#}
-{% macro _wap_delete_matching(relation, increment) %}
-    {%- set matches = [] -%}
-    {%- for key in adapter.wap.list(config.get("unique_key")) or [] -%}
-        {%- do matches.append("DBT_INTERNAL_SOURCE." ~ key ~ " = DBT_INTERNAL_DEST." ~ key) -%}
+{#-
+    Replace the rows with the keys of the increment, in one statement: after a delete, the query of
+    the increment may return other rows, as it may read the table. Each row of the increment comes
+    twice, to delete and to insert. The names of its columns stay out of predicates in a struct.
+-#}
+{% macro _wap_replace_matching(relation, increment, quoted) %}
+    {%- set conditions = ["DBT_INTERNAL_SOURCE.wap_deletes"] -%}
+    {%- for key in adapter.wap.list(config.get("unique_key")) -%}
+        {%- do conditions.append(
+            "DBT_INTERNAL_SOURCE.wap_row." ~ key ~ " = DBT_INTERNAL_DEST." ~ key) -%}
     {%- endfor -%}
-    {%- if matches -%}
-        {%- set found = "exists (select 1 from " ~ increment ~ " as DBT_INTERNAL_SOURCE where "
-            ~ matches | join(" and ") ~ ")" -%}
-        {%- do run_query("delete from " ~ relation ~ " as DBT_INTERNAL_DEST where "
-            ~ ([found] + wap_predicates()) | join(" and ")) -%}
-    {%- endif -%}
+    merge into {{ relation }} as DBT_INTERNAL_DEST
+    using (
+        select struct(*) as wap_row, explode(array(true, false)) as wap_deletes
+        from {{ increment }}
+    ) as DBT_INTERNAL_SOURCE
+    on {{ (conditions + wap_predicates()) | join(" and ") }}
+    when matched then delete
+    when not matched and not DBT_INTERNAL_SOURCE.wap_deletes
+        then insert ({{ quoted | join(", ") }})
+        values (
+            {%- for column in quoted -%}
+            DBT_INTERNAL_SOURCE.wap_row.{{ column }}{{ ", " if not loop.last }}
+            {%- endfor -%}
+        )
 {% endmacro %}
 
 {#- Delete the rows in the batch's time range; readers never see the branch between. -#}

@@ -98,3 +98,32 @@ def test_a_model_cannot_switch_the_gate_off(value: object, is_refused: bool) -> 
         return
     with pytest.raises(CompilationError, match="Nothing was built"):
         macros.wap_check_config()
+
+
+def test_delete_and_insert_are_one_statement_because_the_query_may_read_the_table() -> None:
+    macros = Macros({"unique_key": ["id"], "predicates": ["id != 2"]}, {})
+    macros.wap_write_increment("delete+insert", "s.t", "inc", ["id", "v"])
+    (sql,) = macros.sent
+    assert sql.startswith("merge into s.t ") and sql.count(" inc") == 1
+    assert "wap_row.id = DBT_INTERNAL_DEST.id and id != 2 when matched then delete" in sql
+    assert "values (DBT_INTERNAL_SOURCE.wap_row.`id`, DBT_INTERNAL_SOURCE.wap_row.`v`)" in sql
+
+
+def test_delete_and_insert_without_a_key_only_inserts() -> None:
+    macros = Macros({}, {}, adapter={"valid_incremental_strategies": lambda: ["delete+insert"]})
+    macros.wap_write_increment("delete+insert", "s.t", "inc", ["v"])
+    assert macros.sent == ["insert into s.t (`v`) select `v` from inc"]
+
+
+def test_a_merge_with_excluded_columns_leaves_a_column_that_the_model_no_longer_has() -> None:
+    def updated(chosen: Any, excluded: list[str], columns: list[Any]) -> list[str]:
+        return [one.name for one in columns if one.name not in excluded]
+
+    columns = [SimpleNamespace(name=name) for name in ("id", "gone", "kept", "v")]
+    macros = Macros(
+        {"unique_key": "id", "merge_exclude_columns": ["kept"]},
+        {},
+        adapter={"get_columns_in_relation": lambda relation: columns},
+        get_merge_update_columns=updated,
+    )
+    assert "gone" not in macros.wap_merge_sql("s.t", "inc", ["id", "kept", "v"])
