@@ -60,6 +60,7 @@
     {%- else -%}
         {%- do wap_place_kept(relation) -%}
     {%- endif -%}
+    {%- do wap_check_layout(relation) -%}
     {%- set names = adapter.get_columns_in_relation(relation) | map(attribute="name") | list -%}
     {%- if on_schema_change in ("append_new_columns", "sync_all_columns") -%}
         {%- set given = incoming | map(attribute="name") | map("lower") | list -%}
@@ -77,6 +78,15 @@
     {%- set wanted = wap_wanted_columns(kept) -%}
     {%- set place = adapter.wap.place_table(relation, wanted, _wap_kept_layout(relation)) -%}
     {%- if place == "side" -%}{%- do persist_docs(relation, model) -%}{%- endif -%}
+{% endmacro %}
+
+{#- Tell what of the config has no effect on a table that is only extended. -#}
+{% macro wap_check_layout(relation) %}
+    {%- set layout = wap_layout() -%}
+    {%- do layout.pop("comment", none) -%}
+    {%- do layout.update({"properties": config.get("tblproperties")}) -%}
+    {%- do adapter.wap.check_layout(
+        relation, layout, model.unique_id, config.get("incremental_strategy")) -%}
 {% endmacro %}
 
 {#-

@@ -17,11 +17,11 @@ from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.relation import as_of, identifier_of
 from dbt.adapters.sparkwap.sessions import logger
 from sparkwap.catalog import Identifier, Kind, TableState
-from sparkwap.core import names
+from sparkwap.core import names, next_command
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.spark_types import widens
 from sparkwap.core.sqltext import quote
-from sparkwap.gate.placement import Desired, in_place
+from sparkwap.gate.placement import Desired, decide_build, in_place
 from sparkwap.gate.write_mode import MODES, PROPERTIES, choose
 
 if TYPE_CHECKING:
@@ -73,21 +73,47 @@ class Placement:
         if table in self._throw_away:
             return "side"
         layout = layout or {}
-        desired = Desired(
-            columns=None
-            if columns is None
-            else tuple((c["name"], c["type"], c.get("nullable"), c.get("doc")) for c in columns),
-            partitioning=_terms(layout, "partition_by"),
-            sort_order=_terms(layout, "sort_by"),
-            properties=layout.get("properties"),
-            format_version=layout.get("format_version"),
-            comment=layout.get("comment"),
-        )
+        desired = _desired(layout, columns)
         at_once = in_place(layout.get("given"))
         on_clone = layout.get("on_clone")
         return self._in_run(
             lambda run: run.candidates.place_table(table, desired, at_once, on_clone).how
         )
+
+    @available.parse(lambda *a, **k: None)
+    def check_layout(
+        self, relation: BaseRelation, layout: Mapping[str, Any], node_id: str, strategy: str
+    ) -> None:
+        """Note what of a model's layout its existing table does not have, after it was placed.
+
+        Raises:
+            SparkwapError: The strategy replaces partitions, and the table's are not the model's.
+        """
+        state = self.live(relation)
+        if state is None or identifier_of(relation) in self._throw_away:
+            return
+        again = next_command.dbt(f"build --full-refresh --select {next_command.selected(node_id)}")
+        partitions = Desired(partitioning=_terms(layout, "partition_by"))
+        changes = decide_build(state, partitions).changes
+        if changes and strategy == "insert_overwrite":
+            with as_dbt_error():
+                raise SparkwapError(
+                    "insert_overwrite replaces whole partitions, but those of the table "
+                    f"{'.'.join(identifier_of(relation))} are not those of the config: "
+                    f"{', '.join(changes)}. Rows that the increment does not have would be lost. "
+                    "The increment was not written. Set partition_by to that of the table, or "
+                    f"build the table anew: {again}"
+                )
+        changes = decide_build(state, _desired(layout)).changes
+        # A snapshot is never built anew.
+        way = "alter it outside of dbt" if node_id.startswith("snapshot.") else again
+        notice = (
+            f"its config differs from its table, which keeps its layout ({', '.join(changes)}); "
+            f"to change the table: {way}"
+        )
+        run = self._runs.current()
+        if changes and run is not None and notice not in run.notes.notices.get(node_id, ()):
+            run.notes.add_notice(node_id, notice)
 
     @available.parse(lambda *a, **k: {})
     def write_mode(self, relation: BaseRelation, wanted: str, node_id: str) -> dict[str, str]:
@@ -261,6 +287,22 @@ class Placement:
                     self._unsafe = str(error)
             if self._unsafe:
                 raise SparkwapError(self._unsafe)
+
+
+def _desired(
+    layout: Mapping[str, Any], columns: Sequence[Mapping[str, Any]] | None = None
+) -> Desired:
+    """Return the desired state of a table; see `Placement.place_table`."""
+    return Desired(
+        columns=None
+        if columns is None
+        else tuple((c["name"], c["type"], c.get("nullable"), c.get("doc")) for c in columns),
+        partitioning=_terms(layout, "partition_by"),
+        sort_order=_terms(layout, "sort_by"),
+        properties=layout.get("properties"),
+        format_version=layout.get("format_version"),
+        comment=layout.get("comment"),
+    )
 
 
 def _terms(layout: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
