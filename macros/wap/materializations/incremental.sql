@@ -13,6 +13,9 @@
     {%- if batch and batch.checked -%}{%- set sql = wap_batch_rows(sql) -%}{%- endif -%}
     {%- set whole = existing is none or existing.is_view or should_full_refresh() -%}
     {%- if whole -%}
+        {%- if batch and existing is not none -%}
+            {%- do adapter.wap.require_all(model, target_relation) -%}
+        {%- endif -%}
         {%- do wap_build_table(target_relation, sql) -%}
     {%- else -%}
         {%- do wap_extend_table(target_relation, sql, strategy, on_schema_change, batch) -%}
