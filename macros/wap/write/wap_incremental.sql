@@ -76,8 +76,33 @@
         {%- do kept.append({"name": column.name, "type": column.dtype}) -%}
     {%- endfor -%}
     {%- set wanted = wap_wanted_columns(kept) -%}
+    {%- for column in wanted if column["nullable"] is false -%}
+        {#- Iceberg cannot do it; the contract checks the rows of each run. -#}
+        {%- do column.pop("nullable") -%}
+    {%- endfor -%}
     {%- set place = adapter.wap.place_table(relation, wanted, _wap_kept_layout(relation)) -%}
-    {%- if place == "side" -%}{%- do persist_docs(relation, model) -%}{%- endif -%}
+    {%- if place == "side" -%}{%- do _wap_alter_kept(relation, wanted) -%}{%- endif -%}
+{% endmacro %}
+
+{#- Make exactly the changes for which a table was placed on a clone. -#}
+{% macro _wap_alter_kept(relation, wanted) %}
+    {%- set state = adapter.wap.live(relation) -%}
+    {%- set present = {} -%}
+    {%- for column in state.columns if state is not none -%}
+        {%- do present.update({column.name | lower: column}) -%}
+    {%- endfor -%}
+    {%- for column in wanted if column["name"] | lower in present -%}
+        {%- set old = present[column["name"] | lower] -%}
+        {%- set alter = "alter table " ~ relation.render() ~ " alter column "
+            ~ adapter.quote(column["name"]) -%}
+        {%- if column["nullable"] and old.required -%}
+            {%- do run_query(alter ~ " drop not null") -%}
+        {%- endif -%}
+        {%- if "doc" in column and column["doc"] != (old.doc or "") -%}
+            {%- do run_query(alter ~ " comment " ~ wap_string(column["doc"])) -%}
+        {%- endif -%}
+    {%- endfor -%}
+    {%- do persist_docs(relation, model, for_columns=false) -%}
 {% endmacro %}
 
 {#- Tell what of the config has no effect on a table that is only extended. -#}

@@ -127,3 +127,46 @@ def test_a_merge_with_excluded_columns_leaves_a_column_that_the_model_no_longer_
         get_merge_update_columns=updated,
     )
     assert "gone" not in macros.wap_merge_sql("s.t", "inc", ["id", "kept", "v"])
+
+
+def test_only_what_differs_is_altered_on_the_clone_of_a_table_that_is_extended() -> None:
+    def state_of(name: str, required: bool, doc: str | None) -> Any:
+        return SimpleNamespace(name=name, required=required, doc=doc)
+
+    live = SimpleNamespace(
+        columns=[
+            state_of("Free", True, None),
+            state_of("kept", True, "as it was"),
+            state_of("undocumented", False, "old"),
+            state_of("strict", False, None),
+        ]
+    )
+    wanted = [
+        {"name": "Free", "type": "int", "nullable": True, "doc": ""},
+        {"name": "kept", "type": "int", "doc": "as it was"},
+        {"name": "undocumented", "type": "int", "nullable": True, "doc": ""},
+        {"name": "strict", "type": "int", "nullable": False, "doc": ""},
+    ]
+    placed: list[Any] = []
+    macros = Macros(
+        {},
+        {
+            "live": lambda one: live,
+            "place_table": lambda one, columns, layout: placed.extend(columns) or "side",
+        },
+        adapter={
+            "get_columns_in_relation": lambda one: [],
+            "quote": lambda name: f"`{name}`",
+        },
+        wap_wanted_columns=lambda columns: wanted,
+        _wap_kept_layout=lambda one: {},
+        persist_docs=lambda *a, **k: "",
+        model={},
+    )
+    macros.wap_place_kept(SimpleNamespace(render=lambda: "s.t"))
+    assert macros.sent == [
+        "alter table s.t alter column `Free` drop not null",
+        "alter table s.t alter column `undocumented` comment ''",
+    ]
+    # A column that Iceberg cannot make required is no reason for a clone.
+    assert [one.get("nullable") for one in placed] == [True, None, True, None]
