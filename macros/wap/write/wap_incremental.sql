@@ -31,18 +31,18 @@
 {% endmacro %}
 
 {#-
-    Place the table of an increment: on the branch, or on a clone if the schema changes.
+    Place the table of an increment: on the branch, or on a clone if the schema changes. With
+    append_new_columns, it also gets wider types of columns, as far as Iceberg widens them.
 
-    widen: whether append_new_columns also takes wider types of columns
     returns: names of the columns to write: those of the increment that the table has
 -#}
-{% macro wap_place_increment(relation, increment, on_schema_change, widen=false) %}
+{% macro wap_place_increment(relation, increment, on_schema_change) %}
     {%- set incoming = adapter.get_columns_in_relation(increment) -%}
     {%- set changes = check_for_schema_changes(increment, relation)
         if on_schema_change != "ignore" else {"schema_changed": false} -%}
     {%- set additive = on_schema_change == "append_new_columns" -%}
     {%- set wider = [] -%}
-    {%- for change in changes["new_target_types"] or [] if widen and additive -%}
+    {%- for change in changes["new_target_types"] or [] if additive -%}
         {%- if adapter.wap.widens(relation, change["column_name"], change["new_type"]) -%}
             {%- do wider.append(change) -%}
         {%- endif -%}
@@ -60,7 +60,7 @@
     {%- else -%}
         {%- do wap_place_kept(relation) -%}
     {%- endif -%}
-    {%- do wap_check_layout(relation) -%}
+    {%- do wap_check_layout(relation, incoming) -%}
     {%- set names = adapter.get_columns_in_relation(relation) | map(attribute="name") | list -%}
     {%- if on_schema_change in ("append_new_columns", "sync_all_columns") -%}
         {%- set given = incoming | map(attribute="name") | map("lower") | list -%}
@@ -105,8 +105,11 @@
     {%- do persist_docs(relation, model, for_columns=false) -%}
 {% endmacro %}
 
-{#- Tell what of the config has no effect on a table that is only extended. -#}
-{% macro wap_check_layout(relation) %}
+{#- Tell what of the config and the columns has no effect on a table that is only extended. -#}
+{% macro wap_check_layout(relation, columns) %}
+    {%- set types = {} -%}
+    {%- for column in columns -%}{%- do types.update({column.name: column.dtype}) -%}{%- endfor -%}
+    {%- do adapter.wap.check_types(relation, types, model.unique_id) -%}
     {%- set layout = wap_layout() -%}
     {%- do layout.pop("comment", none) -%}
     {%- do layout.update({"properties": config.get("tblproperties")}) -%}

@@ -91,3 +91,21 @@ def test_a_layout_that_an_existing_table_does_not_have_is_told(
         placement.check_layout(relation, layout, "model.shop.t", strategy)
     (notice,) = run.notes.notices.get("model.shop.t", [""])
     assert told in notice and bool(told) == bool(notice)
+
+
+def test_values_that_are_cast_to_the_types_of_the_table_are_told() -> None:
+    kept = {"Price": "decimal(10,2)", "n": "bigint", "small": "int", "other": "string"}
+    columns = [SimpleNamespace(name=name, type=kind) for name, kind in kept.items()]
+    run = SimpleNamespace(notes=RunNotes())
+    state = SimpleNamespace(columns=columns)
+    runs = SimpleNamespace(command=None, current=lambda: run, state=lambda one: state)
+    placement = Placement(cast(Any, runs))
+    relation = SparkWapRelation.create(schema="s", identifier="t", type="table")
+    given = {"price": "decimal(10,4)", "n": "int", "small": "smallint", "other": "void"}
+    for _ in range(2):
+        placement.check_types(relation, given, "snapshot.shop.t")
+    (notice,) = run.notes.notices["snapshot.shop.t"]
+    assert notice.endswith(
+        "may round them: Price from decimal(10,4) to decimal(10,2); "
+        "to change the table: alter it outside of dbt"
+    )

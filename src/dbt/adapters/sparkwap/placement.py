@@ -21,7 +21,7 @@ from sparkwap.core import names, next_command
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.spark_types import widens
 from sparkwap.core.sqltext import quote
-from sparkwap.gate.placement import Desired, decide_build, in_place
+from sparkwap.gate.placement import Desired, decide_build, in_place, stored_type
 from sparkwap.gate.write_mode import MODES, PROPERTIES, choose
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Placement:
         state = self.live(relation)
         if state is None or identifier_of(relation) in self._throw_away:
             return
-        again = next_command.dbt(f"build --full-refresh --select {next_command.selected(node_id)}")
+        again = _build_anew(node_id)
         partitions = Desired(partitioning=_terms(layout, "partition_by"))
         changes = decide_build(state, partitions).changes
         if changes and strategy == "insert_overwrite":
@@ -105,14 +105,41 @@ class Placement:
                     f"build the table anew: {again}"
                 )
         changes = decide_build(state, _desired(layout)).changes
-        # A snapshot is never built anew.
-        way = "alter it outside of dbt" if node_id.startswith("snapshot.") else again
-        notice = (
-            f"its config differs from its table, which keeps its layout ({', '.join(changes)}); "
-            f"to change the table: {way}"
-        )
+        if changes:
+            self._tell_once(
+                node_id,
+                "its config differs from its table, which keeps its layout "
+                f"({', '.join(changes)}); to change the table: {again}",
+            )
+
+    @available.parse(lambda *a, **k: None)
+    def check_types(self, relation: BaseRelation, types: Mapping[str, str], node_id: str) -> None:
+        """Note the columns whose values Spark casts to narrower types of the existing table.
+
+        Args:
+            relation: The table, after it was placed.
+            types: The types that the model returns, by column.
+            node_id: The model.
+        """
+        state = self.live(relation)
+        if state is None or identifier_of(relation) in self._throw_away:
+            return
+        new = {name.lower(): kind for name, kind in types.items() if kind != "void"}
+        cast = [
+            f"{column.name} from {new[column.name.lower()]} to {column.type}"
+            for column in state.columns
+            if column.name.lower() in new and _may_change(new[column.name.lower()], column.type)
+        ]
+        if cast:
+            self._tell_once(
+                node_id,
+                f"values are cast to the types of its table, which may round them: "
+                f"{', '.join(cast)}; to change the table: {_build_anew(node_id)}",
+            )
+
+    def _tell_once(self, node_id: str, notice: str) -> None:
         run = self._runs.current()
-        if changes and run is not None and notice not in run.notes.notices.get(node_id, ()):
+        if run is not None and notice not in run.notes.notices.get(node_id, ()):
             run.notes.add_notice(node_id, notice)
 
     @available.parse(lambda *a, **k: {})
@@ -287,6 +314,19 @@ class Placement:
                     self._unsafe = str(error)
             if self._unsafe:
                 raise SparkwapError(self._unsafe)
+
+
+def _build_anew(node_id: str) -> str:
+    """Return the way to build a table anew; a snapshot is never built anew."""
+    if node_id.startswith("snapshot."):
+        return "alter it outside of dbt"
+    return next_command.dbt(f"build --full-refresh --select {next_command.selected(node_id)}")
+
+
+def _may_change(given: str, kept: str) -> bool:
+    """Return whether a cast between two types may change values."""
+    given, kept = stored_type(given), stored_type(kept)
+    return given != kept and not widens(given, kept)
 
 
 def _desired(
