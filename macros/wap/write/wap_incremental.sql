@@ -10,6 +10,9 @@
 
 {#- Add the rows of `sql` to a table that exists. -#}
 {% macro wap_extend_table(relation, sql, strategy, on_schema_change, batch=none) %}
+    {%- if config.get("contract").enforced -%}
+        {%- do get_assert_columns_equivalent(sql) -%}
+    {%- endif -%}
     {%- set increment = wap_temporary_view(relation, sql) -%}
     {%- set columns = [] -%}
     {%- call adapter.wap.in_turn(relation) -%}

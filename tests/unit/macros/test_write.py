@@ -42,7 +42,7 @@ class Macros:
         wap = {"list": helpers.list, "quoted": helpers.quoted, **wap}
         adapter = context.pop("adapter", {})
         self._known: dict[str, Any] = {
-            "config": Config(config),
+            "config": Config({"contract": SimpleNamespace(enforced=False), **config}),
             "adapter": SimpleNamespace(wap=SimpleNamespace(**wap), **adapter),
             "exceptions": SimpleNamespace(raise_compiler_error=refuse),
             "return": give_back,
@@ -170,3 +170,25 @@ def test_only_what_differs_is_altered_on_the_clone_of_a_table_that_is_extended()
     ]
     # A column that Iceberg cannot make required is no reason for a clone.
     assert [one.get("nullable") for one in placed] == [True, None, True, None]
+
+
+@pytest.mark.parametrize("is_enforced", [True, False])
+def test_a_contract_is_checked_before_an_increment_is_written(is_enforced: bool) -> None:
+    checked: list[str] = []
+
+    def refuse_columns(sql: str) -> None:
+        checked.append(sql)
+        refuse("the columns are not those of the contract")
+
+    macros = Macros(
+        {"contract": SimpleNamespace(enforced=is_enforced)},
+        {"in_turn": lambda *a, caller: ""},
+        get_assert_columns_equivalent=refuse_columns,
+        make_temp_relation=lambda relation: "v",
+    )
+    if is_enforced:
+        with pytest.raises(CompilationError):
+            macros.wap_extend_table("s.t", "select 1", "append", "ignore")
+    else:
+        macros.wap_extend_table("s.t", "select 1", "append", "ignore")
+    assert (checked, bool(macros.sent)) == (["select 1"] * is_enforced, not is_enforced)
