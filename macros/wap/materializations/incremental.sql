@@ -6,7 +6,7 @@
         config.get("on_schema_change"), default="ignore") -%}
     {%- set existing = load_relation(this) -%}
     {%- do wap_check_config() -%}
-    {{ run_hooks(pre_hooks) }}
+    {{ wap_run_hooks(pre_hooks) }}
     {%- set sql = wap_model_sql() -%}
     {%- set batch = adapter.wap.begin_batch(model, target_relation)
         if strategy == "microbatch" else none -%}
@@ -20,7 +20,7 @@
     {%- else -%}
         {%- do wap_extend_table(target_relation, sql, strategy, on_schema_change, batch) -%}
     {%- endif -%}
-    {{ run_hooks(post_hooks) }}
+    {{ wap_run_hooks(post_hooks, after=true) }}
     {%- do adapter.wap.enforce_constraints(model, target_relation) -%}
     {%- do adapter.wap.built(model.unique_id, target_relation, must_write=whole) -%}
     {{ return({"relations": [target_relation]}) }}

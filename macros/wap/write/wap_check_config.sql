@@ -23,6 +23,16 @@
             "wap_write_mode is '" ~ config.get("wap_write_mode") ~ "'; it must be 'auto', "
             ~ "'copy-on-write' or 'merge-on-read'.") -%}
     {%- endif -%}
+    {%- set unused = [] -%}
+    {%- for name in ("clustered_by", "buckets", "options") if config.get(name) -%}
+        {%- do unused.append(name) -%}
+    {%- endfor -%}
+    {%- if unused -%}
+        {%- do exceptions.raise_compiler_error(
+            "Iceberg tables have no " ~ unused | join(", ") ~ ". Nothing was built. Remove the "
+            ~ "config; instead of buckets, use partition_by: bucket(16, id), and instead of "
+            ~ "options, tblproperties.") -%}
+    {%- endif -%}
     {%- if config.get("grants") -%}
         {%- do exceptions.raise_compiler_error(
             "Open-source Spark has no GRANT, so `grants` cannot be applied. Remove the config, "

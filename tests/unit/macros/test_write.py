@@ -192,3 +192,38 @@ def test_a_contract_is_checked_before_an_increment_is_written(is_enforced: bool)
     else:
         macros.wap_extend_table("s.t", "select 1", "append", "ignore")
     assert (checked, bool(macros.sent)) == (["select 1"] * is_enforced, not is_enforced)
+
+
+def test_hooks_outside_of_transactions_are_the_first_before_and_the_last_after() -> None:
+    hooks = [{"sql": "a", "transaction": True}, {"sql": "b", "transaction": False}]
+    ran: list[list[str]] = []
+
+    def run(hooks: list[dict[str, Any]]) -> None:
+        ran.append([hook["sql"] for hook in hooks if hook["transaction"]])
+
+    macros = Macros({}, {}, run_hooks=run)
+    macros.wap_run_hooks(hooks)
+    macros.wap_run_hooks(hooks, after=True)
+    assert ran == [["b", "a"], ["a", "b"]]
+
+
+@pytest.mark.parametrize("name", ["clustered_by", "buckets", "options"])
+def test_configs_that_iceberg_does_not_have_are_refused(name: str) -> None:
+    with pytest.raises(CompilationError, match=f"no {name}"):
+        Macros({name: ["x"]}, {}).wap_check_config()
+
+
+def test_the_view_of_a_python_model_has_a_plain_name() -> None:
+    views: list[str] = []
+    macros = Macros(
+        {},
+        {
+            "python_view": lambda model, code, view: views.append(view),
+            "split_statements": lambda text: [],
+        },
+        adapter={"quote": lambda name: f"`{name}`"},
+        modules=SimpleNamespace(re=re),
+        model={"language": "python", "alias": "daily-sales.v2", "compiled_code": ""},
+    )
+    assert macros.wap_model_sql() == "select * from `daily_sales_v2__dbt_py`"
+    assert views == ["daily_sales_v2__dbt_py"]
