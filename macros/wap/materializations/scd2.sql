@@ -11,7 +11,7 @@
         else "append_new_columns") -%}
     {%- set existing = load_relation(this) -%}
     {%- do wap_check_config() -%}
-    {{ run_hooks(pre_hooks) }}
+    {{ wap_run_hooks(pre_hooks) }}
     {%- set sql = wap_model_sql() -%}
     {#- Spark derives conditions from each filter for all columns of all windows below it. For a
         history of twenty columns, the plan takes minutes and all memory. The queries filter the log
@@ -27,7 +27,7 @@
     {%- else -%}
         {%- do wap_extend_history(target_relation, build, on_schema_change) -%}
     {%- endif -%}
-    {{ run_hooks(post_hooks) }}
+    {{ wap_run_hooks(post_hooks, after=true) }}
     {%- do adapter.wap.built(model.unique_id, target_relation, must_write=whole) -%}
     {{ return({"relations": [target_relation]}) }}
 {% endmaterialization %}

@@ -5,11 +5,11 @@
     {%- do store_result("agate_table", response="OK", agate_table=table) -%}
     {%- if wap_reused() -%}{{ return({"relations": [target_relation]}) }}{%- endif -%}
     {%- do wap_check_config() -%}
-    {{ run_hooks(pre_hooks) }}
+    {{ wap_run_hooks(pre_hooks) }}
     {%- do wap_build_table(
         target_relation, adapter.wap.seed_sql(
             table, config.get("column_types") or {}, config.get("quote_columns") is not false)) -%}
-    {{ run_hooks(post_hooks) }}
+    {{ wap_run_hooks(post_hooks, after=true) }}
     {%- do adapter.wap.built(model.unique_id, target_relation) -%}
     {{ return({"relations": [target_relation]}) }}
 {% endmaterialization %}

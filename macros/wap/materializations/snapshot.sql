@@ -6,9 +6,9 @@
     {%- if existing is not none and not existing.is_table -%}
         {%- do exceptions.relation_wrong_type(existing, "table") -%}
     {%- endif -%}
-    {{ run_hooks(pre_hooks) }}
+    {{ wap_run_hooks(pre_hooks) }}
     {%- do wap_build_snapshot(target_relation, existing is not none) -%}
-    {{ run_hooks(post_hooks) }}
+    {{ wap_run_hooks(post_hooks, after=true) }}
     {%- do adapter.wap.built(
         model.unique_id, target_relation, must_write=existing is none) -%}
     {{ return({"relations": [target_relation]}) }}

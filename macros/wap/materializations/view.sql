@@ -2,13 +2,13 @@
     {%- set target_relation = this.incorporate(type="view") -%}
     {%- if wap_reused() -%}{{ return({"relations": [target_relation]}) }}{%- endif -%}
     {%- do wap_check_config() -%}
-    {{ run_hooks(pre_hooks) }}
+    {{ wap_run_hooks(pre_hooks) }}
     {%- do wap_run_sql_header() -%}
     {%- do adapter.wap.place_beside(target_relation) -%}
     {%- call statement("main") -%}
         {{ get_create_view_as_sql(target_relation, model["compiled_code"]) }}
     {%- endcall -%}
-    {{ run_hooks(post_hooks) }}
+    {{ wap_run_hooks(post_hooks, after=true) }}
     {%- do adapter.wap.built(model.unique_id, target_relation) -%}
     {{ return({"relations": [target_relation]}) }}
 {% endmaterialization %}

@@ -5,7 +5,7 @@
 {% macro wap_extend_history(relation, build, on_schema_change) %}
     {%- set marks = build.marks(relation) -%}
     {%- set shape = wap_temporary_view(relation, build.shape()) -%}
-    {%- set columns = wap_place_increment(relation, shape, on_schema_change, widen=true) -%}
+    {%- set columns = wap_place_increment(relation, shape, on_schema_change) -%}
     {%- set stage = relation.identifier ~ "_" ~ invocation_id[:8] ~ "_" -%}
     {%- set extension = build.extension(relation, columns, marks, stage) -%}
     {%- set merge = extension.merge_sql() -%}

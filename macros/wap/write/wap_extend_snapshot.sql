@@ -24,6 +24,7 @@
     {%- else -%}
         {%- do wap_place_kept(relation) -%}
     {%- endif -%}
+    {%- do wap_check_layout(relation) -%}
     {%- call statement("main") -%}
         {{ snapshot_merge_sql(
             relation, changes, adapter.wap.quoted(columns | map(attribute="name") | list)) }}

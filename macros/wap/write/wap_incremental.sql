@@ -10,6 +10,9 @@
 
 {#- Add the rows of `sql` to a table that exists. -#}
 {% macro wap_extend_table(relation, sql, strategy, on_schema_change, batch=none) %}
+    {%- if config.get("contract").enforced -%}
+        {%- do get_assert_columns_equivalent(sql) -%}
+    {%- endif -%}
     {%- set increment = wap_temporary_view(relation, sql) -%}
     {%- set columns = [] -%}
     {%- call adapter.wap.in_turn(relation) -%}
@@ -31,18 +34,18 @@
 {% endmacro %}
 
 {#-
-    Place the table of an increment: on the branch, or on a clone if the schema changes.
+    Place the table of an increment: on the branch, or on a clone if the schema changes. With
+    append_new_columns, it also gets wider types of columns, as far as Iceberg widens them.
 
-    widen: whether append_new_columns also takes wider types of columns
     returns: names of the columns to write: those of the increment that the table has
 -#}
-{% macro wap_place_increment(relation, increment, on_schema_change, widen=false) %}
+{% macro wap_place_increment(relation, increment, on_schema_change) %}
     {%- set incoming = adapter.get_columns_in_relation(increment) -%}
     {%- set changes = check_for_schema_changes(increment, relation)
         if on_schema_change != "ignore" else {"schema_changed": false} -%}
     {%- set additive = on_schema_change == "append_new_columns" -%}
     {%- set wider = [] -%}
-    {%- for change in changes["new_target_types"] or [] if widen and additive -%}
+    {%- for change in changes["new_target_types"] or [] if additive -%}
         {%- if adapter.wap.widens(relation, change["column_name"], change["new_type"]) -%}
             {%- do wider.append(change) -%}
         {%- endif -%}
@@ -60,6 +63,7 @@
     {%- else -%}
         {%- do wap_place_kept(relation) -%}
     {%- endif -%}
+    {%- do wap_check_layout(relation, incoming) -%}
     {%- set names = adapter.get_columns_in_relation(relation) | map(attribute="name") | list -%}
     {%- if on_schema_change in ("append_new_columns", "sync_all_columns") -%}
         {%- set given = incoming | map(attribute="name") | map("lower") | list -%}
@@ -75,8 +79,45 @@
         {%- do kept.append({"name": column.name, "type": column.dtype}) -%}
     {%- endfor -%}
     {%- set wanted = wap_wanted_columns(kept) -%}
+    {%- for column in wanted if column["nullable"] is false -%}
+        {#- Iceberg cannot do it; the contract checks the rows of each run. -#}
+        {%- do column.pop("nullable") -%}
+    {%- endfor -%}
     {%- set place = adapter.wap.place_table(relation, wanted, _wap_kept_layout(relation)) -%}
-    {%- if place == "side" -%}{%- do persist_docs(relation, model) -%}{%- endif -%}
+    {%- if place == "side" -%}{%- do _wap_alter_kept(relation, wanted) -%}{%- endif -%}
+{% endmacro %}
+
+{#- Make exactly the changes for which a table was placed on a clone. -#}
+{% macro _wap_alter_kept(relation, wanted) %}
+    {%- set state = adapter.wap.live(relation) -%}
+    {%- set present = {} -%}
+    {%- for column in state.columns if state is not none -%}
+        {%- do present.update({column.name | lower: column}) -%}
+    {%- endfor -%}
+    {%- for column in wanted if column["name"] | lower in present -%}
+        {%- set old = present[column["name"] | lower] -%}
+        {%- set alter = "alter table " ~ relation.render() ~ " alter column "
+            ~ adapter.quote(column["name"]) -%}
+        {%- if column["nullable"] and old.required -%}
+            {%- do run_query(alter ~ " drop not null") -%}
+        {%- endif -%}
+        {%- if "doc" in column and column["doc"] != (old.doc or "") -%}
+            {%- do run_query(alter ~ " comment " ~ wap_string(column["doc"])) -%}
+        {%- endif -%}
+    {%- endfor -%}
+    {%- do persist_docs(relation, model, for_columns=false) -%}
+{% endmacro %}
+
+{#- Tell what of the config and the columns has no effect on a table that is only extended. -#}
+{% macro wap_check_layout(relation, columns) %}
+    {%- set types = {} -%}
+    {%- for column in columns -%}{%- do types.update({column.name: column.dtype}) -%}{%- endfor -%}
+    {%- do adapter.wap.check_types(relation, types, model.unique_id) -%}
+    {%- set layout = wap_layout() -%}
+    {%- do layout.pop("comment", none) -%}
+    {%- do layout.update({"properties": config.get("tblproperties")}) -%}
+    {%- do adapter.wap.check_layout(
+        relation, layout, model.unique_id, config.get("incremental_strategy")) -%}
 {% endmacro %}
 
 {#-
@@ -102,6 +143,10 @@
         {%- call statement("main") -%}
             {{ wap_merge_sql(relation, increment, columns) }}
         {%- endcall -%}
+    {%- elif strategy == "delete+insert" and adapter.wap.list(config.get("unique_key")) -%}
+        {%- call statement("main") -%}
+            {{ _wap_replace_matching(relation, increment, quoted) }}
+        {%- endcall -%}
     {%- elif strategy == "insert_overwrite" -%}
         {%- do _wap_insert_overwrite(relation, increment, quoted) -%}
     {%- elif strategy not in adapter.valid_incremental_strategies() -%}
@@ -110,9 +155,6 @@
         {%- endcall -%}
     {%- else -%}
         {%- if batch and batch.deletes -%}{%- do _wap_delete_batch(relation) -%}{%- endif -%}
-        {%- if strategy == "delete+insert" -%}
-            {%- do _wap_delete_matching(relation, increment) -%}
-        {%- endif -%}
         {%- call statement("main") -%}
             insert into {{ relation }} ({{ quoted | join(", ") }})
             select {{ quoted | join(", ") }} from {{ increment }}
@@ -155,18 +197,31 @@
         config.get("incremental_predicates") or config.get("predicates")) or []) }}
 {% endmacro %}
 
-{#- Delete the rows that the increment contains; readers never see the branch between. -#}
-{% macro _wap_delete_matching(relation, increment) %}
-    {%- set matches = [] -%}
-    {%- for key in adapter.wap.list(config.get("unique_key")) or [] -%}
-        {%- do matches.append("DBT_INTERNAL_SOURCE." ~ key ~ " = DBT_INTERNAL_DEST." ~ key) -%}
+{#-
+    Replace the rows with the keys of the increment, in one statement: after a delete, the query of
+    the increment may return other rows, as it may read the table. Each row of the increment comes
+    twice, to delete and to insert. The names of its columns stay out of predicates in a struct.
+-#}
+{% macro _wap_replace_matching(relation, increment, quoted) %}
+    {%- set conditions = ["DBT_INTERNAL_SOURCE.wap_deletes"] -%}
+    {%- for key in adapter.wap.list(config.get("unique_key")) -%}
+        {%- do conditions.append(
+            "DBT_INTERNAL_SOURCE.wap_row." ~ key ~ " = DBT_INTERNAL_DEST." ~ key) -%}
     {%- endfor -%}
-    {%- if matches -%}
-        {%- set found = "exists (select 1 from " ~ increment ~ " as DBT_INTERNAL_SOURCE where "
-            ~ matches | join(" and ") ~ ")" -%}
-        {%- do run_query("delete from " ~ relation ~ " as DBT_INTERNAL_DEST where "
-            ~ ([found] + wap_predicates()) | join(" and ")) -%}
-    {%- endif -%}
+    merge into {{ relation }} as DBT_INTERNAL_DEST
+    using (
+        select struct(*) as wap_row, explode(array(true, false)) as wap_deletes
+        from {{ increment }}
+    ) as DBT_INTERNAL_SOURCE
+    on {{ (conditions + wap_predicates()) | join(" and ") }}
+    when matched then delete
+    when not matched and not DBT_INTERNAL_SOURCE.wap_deletes
+        then insert ({{ quoted | join(", ") }})
+        values (
+            {%- for column in quoted -%}
+            DBT_INTERNAL_SOURCE.wap_row.{{ column }}{{ ", " if not loop.last }}
+            {%- endfor -%}
+        )
 {% endmacro %}
 
 {#- Delete the rows in the batch's time range; readers never see the branch between. -#}

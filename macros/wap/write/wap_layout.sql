@@ -26,21 +26,25 @@
     {%- if config.persist_relation_docs() and model.description %}
     comment {{ wap_string(model.description) }}
     {%- endif %}
-    {#- A clone keeps the location of the live table; a new table gets its own path. #}
+    {#- Otherwise the rows go to a branch of the new table, and its main is empty. #}
+    {%- set properties = dict(_wap_properties(), **{"write.wap.enabled": "false"}) %}
+    {#- A clone keeps the location of the live table, and what protects the files that it shares
+        with it; a new table gets its own path. #}
     {%- if adapter.wap.live(relation) is none %}
     location {{ wap_string(_wap_location(relation)) }}
+    {%- else %}
+        {%- for guard in ("gc.enabled", "write.metadata.delete-after-commit.enabled") %}
+            {%- do properties.pop(guard, none) %}
+        {%- endfor %}
     {%- endif %}
-    {%- set properties = dict(_wap_properties()) %}
     {%- if config.get("format_version") %}
         {%- do properties.update({"format-version": config.get("format_version")}) %}
     {%- endif %}
-    {%- if properties %}
     tblproperties (
         {%- for key, value in properties.items() %}
         {{ wap_string(key) }} = {{ wap_string(value) }}{{ "," if not loop.last }}
         {%- endfor %}
     )
-    {%- endif %}
 {% endmacro %}
 
 {% macro _wap_partitions() %}

@@ -11,9 +11,10 @@
     {%- set quoted = adapter.wap.quoted(columns) -%}
     {%- set chosen = config.get("merge_update_columns") -%}
     {%- set excluded = config.get("merge_exclude_columns") -%}
-    {#- By default only the increment's columns, because the table may have more. -#}
+    {#- Only the increment's columns, because the table may have more. -#}
     {%- set updated = get_merge_update_columns(
-        chosen, excluded, adapter.get_columns_in_relation(relation))
+        chosen, excluded,
+        adapter.get_columns_in_relation(relation) | selectattr("name", "in", columns) | list)
         if chosen or excluded else quoted -%}
     merge into {{ relation }} as DBT_INTERNAL_DEST
     using {{ increment }} as DBT_INTERNAL_SOURCE

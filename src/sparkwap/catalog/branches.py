@@ -150,15 +150,19 @@ def clone(
     store: Store,
     identifier: Identifier,
     side_schema: str,
+    branch: str,
     properties: Mapping[str, str],
     folder: str | None = None,
 ) -> Staged[Pointer]:
     """Stage a zero-copy clone; an existing clone on the same base is kept.
 
+    If the audit branch has rows on the present ``main``, the clone starts with these rows.
+
     Args:
         store: The catalog.
         identifier: The table.
         side_schema: The schema of the clone.
+        branch: The audit branch.
         properties: Properties of the clone.
         folder: The folder of a clone with an identity of its own; None for a clone that has those
             of the table. In both cases it has the table's snapshots.
@@ -176,11 +180,16 @@ def clone(
         BASE_METADATA: row.location,
         BASE_SNAPSHOT: "" if main is None else str(main),
     }
+    change = MetadataChange(document)
+    head = md.refs_of(document).get(branch)
+    if head is not None and is_on_present_main(document, branch, head.snapshot_id):
+        change = change.branch(md.MAIN, head.snapshot_id)
     if folder is None:
-        made = MetadataChange(document).properties(changes).document(row.location)
+        made = change.properties(changes).document(row.location)
         location = md.next_location(document, row.location)
     else:
-        made = md.with_own_folder(document, folder, {**changes, BASE_TABLE: md.identity(document)})
+        own = {**changes, BASE_TABLE: md.identity(document)}
+        made = md.with_own_folder(change.document(None), folder, own)
         location = md.next_location(made, None)
     files = store.write({location: made})
     cloned = Pointer(side_identifier, "table", location)

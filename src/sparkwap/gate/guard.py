@@ -93,10 +93,10 @@ def identifier_of(name: Name, catalog: str) -> Identifier | None:
 
 _CHANGES: frozenset[Action] = frozenset({"create", "replace", "drop", "alter"})
 _HARMLESS: dict[NameState, frozenset[Action]] = {
-    # Not `purge`: a clone shares its files with the live table.
+    # Not `purge` and `unguard`: a clone shares its files with the live table.
     "side": _CHANGES | {"write"},
     "placed": frozenset({"write"}),
-    "table": _CHANGES | {"write", "purge"},
+    "table": _CHANGES | {"write", "purge", "unguard"},
     "absent": frozenset({"create", "replace", "drop"}),
 }
 _NAMEABLE: frozenset[NameState] = frozenset({"table", "view", "absent"})
@@ -191,7 +191,7 @@ def _harm(target: StatementTarget, state: NameState, scope: Scope) -> tuple[str,
     if state == "side":
         return (
             "it belongs to a run, and shares files with the live table",
-            "Use dbt run-operation wap_discard to drop an audit branch.",
+            "Leave it out. To drop an audit branch, use dbt run-operation wap_discard.",
         )
     if scope.phase == "outside" and state in _NAMEABLE:
         return "this command opens no run, so it only reads", _NAMED

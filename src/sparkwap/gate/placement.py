@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import ColumnState, TableState
 
 Where = Literal["branch", "clone", "new"]
@@ -145,8 +146,9 @@ def _other_changes(current: TableState, desired: Desired) -> Iterable[str]:
 def in_place(properties: Mapping[str, object] | None) -> dict[str, str]:
     """Return the properties that may be set on the live table before an audit.
 
-    `commit.retry.*` sets how long a writer retries its commit. It does not affect readers, and the
-    first write of the run needs it.
+    They do not affect readers. `commit.retry.*` sets how long a writer retries its commit, and the
+    first write of the run needs it. The deletion of old metadata files would delete files of the
+    live table if a clone had it.
     """
     return {
         key: _property_text(value)
@@ -155,10 +157,13 @@ def in_place(properties: Mapping[str, object] | None) -> dict[str, str]:
     }
 
 
-_IN_PLACE = "commit.retry."
+_IN_PLACE = ("commit.retry.", md.DELETE_OLD_METADATA)
 
-# Spark accepts these as properties, but Iceberg does not store them as properties.
-_OWN_FIELDS = frozenset({"format-version", "comment", "location", "provider", "owner"})
+# Spark accepts these as properties, but Iceberg does not store them as properties; those of the
+# gate keep the live table's values.
+_OWN_FIELDS = frozenset(
+    {"format-version", "comment", "location", "provider", "owner", md.WAP_ENABLED, md.GC_ENABLED}
+)
 
 
 def _property_text(value: object) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from sparkwap.catalog import metadata as md
 from sparkwap.gate.session_settings import settable
 from sparkwap.gate.statement_reader import SETTING_KEY, Name, StatementReader, UnreadableStatement
 
@@ -21,8 +22,9 @@ StatementKind = Literal["read", "session", "change", "maintain", "unknown"]
 - `unknown`: anything else.
 """
 
-Action = Literal["write", "create", "replace", "drop", "purge", "alter"]
-"""The change of a target: of its rows (`write`), or of the object itself."""
+Action = Literal["write", "create", "replace", "drop", "purge", "alter", "unguard"]
+"""The change of a target: of its rows (`write`), of the object itself, or of a property that keeps
+its rows from readers or its files from deletion (`unguard`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,8 @@ def _alter(head: StatementReader, verb: str) -> Statement:
         return _changes(
             verb, replace(target, action="drop"), StatementTarget(head.name(), kind, "create")
         )
+    if head.has_text(md.WAP_ENABLED, md.GC_ENABLED, md.DELETE_OLD_METADATA):
+        target = replace(target, action="unguard")
     return _changes(verb, target, beyond=_PLACE if head.take("set", "location") else "")
 
 

@@ -93,6 +93,10 @@ class StatementReader:
                 self.skip_brackets()
         return False
 
+    def has_text(self, *texts: str) -> bool:
+        """Return whether one of these texts is anywhere in the statement, also in a comment."""
+        return any(text in self._sql.lower() for text in texts)
+
     def skip_ctes(self) -> None:
         """Go past the common table expressions that `with` begins."""
         recursive = self.take("recursive")

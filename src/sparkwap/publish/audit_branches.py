@@ -76,8 +76,8 @@ class AuditBranches:
         """Create a zero-copy clone of a table in a side schema, under the same name.
 
         The clone has the table's history and time travel. Writes and schema changes on it do not
-        change the table. An existing clone is kept if its base is the table's present state, and
-        replaced otherwise.
+        change the table. Its rows are those of the audit branch, if that has any. An existing
+        clone is kept if its base is the table's present state, and replaced otherwise.
 
         Args:
             identifier: The live table.
@@ -95,7 +95,7 @@ class AuditBranches:
             return self._at.state(
                 self._store.commit(
                     lambda: branches.clone(
-                        self._store, identifier, side_schema, properties or {}, folder
+                        self._store, identifier, side_schema, branch, properties or {}, folder
                     ),
                     "clone",
                     **_facts(identifier, branch),

@@ -94,6 +94,12 @@ def lacking(builds: Sequence[BatchBuild]) -> tuple[Range, ...]:
     return merged(left)
 
 
+def lost(builds: Sequence[BatchBuild], kept: Range) -> tuple[Range, ...]:
+    """Return the published ranges that `main` loses if it is built anew from one range only."""
+    has = merged(span for build in builds if build.published for span in build.ranges)
+    return tuple(rest for part in has for rest in _without(part, kept))
+
+
 def notices(node_id: str, ranges: Sequence[Range]) -> Iterator[str]:
     """Yield a line for each range that is missing on `main`, with the command that builds it."""
     for start, end in ((f"{start:{_SHOWN}}", f"{end:{_SHOWN}}") for start, end in ranges):

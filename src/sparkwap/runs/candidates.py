@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import cached_property
 
 from sparkwap.catalog import Candidate, Identifier, Kind, TableState, lease
-from sparkwap.catalog.branches import cloned_identity
+from sparkwap.catalog.branches import clone_base, cloned_identity
 from sparkwap.catalog.pointers import require_side_schema
-from sparkwap.core import checkpoints, names
+from sparkwap.core import checkpoints, names, next_command
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.retry import Fate, batch_fate, fate
 from sparkwap.gate.placement import Desired, decide_build
@@ -60,6 +60,7 @@ class Candidates:
         self.found: dict[str, str] = {}
         self._earlier: dict[str, Candidate] = {}
         self._added: set[str] = set()
+        self._continued: dict[Identifier, int | None] = {}
         self._dropped: set[Identifier] = set()
         self._marks: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -125,7 +126,17 @@ class Candidates:
         return self._marks[token]
 
     def is_current(self, node_id: str, identifier: Identifier) -> bool:
-        """Return whether an earlier run's candidate of a node, and its inputs, are unchanged."""
+        """Return whether an earlier run's candidate of a node, and its inputs, are unchanged.
+
+        If so, this run builds the table only on the present ``main``.
+        """
+        live = self.lake.state(identifier)
+        current = self._is_current(node_id, identifier)
+        if current:
+            self._continued[identifier] = live.main if live else None
+        return current
+
+    def _is_current(self, node_id: str, identifier: Identifier) -> bool:
         rows = self.lake.ledger.branch_history(self.branch).nodes
         found = next((candidate_of(row) for row in rows if row["node_id"] == node_id), None)
         if found is None or found.token is None or found.identifier != identifier:
@@ -194,8 +205,9 @@ class Candidates:
             if known is not None and known.how == "branch":
                 raise SparkwapError(
                     f"{known.name} was already written on its branch by this run, but now its "
-                    f"schema changes ({', '.join(changes)}). It is not published. Build it again "
-                    "with `dbt retry`: all batches then use the new schema."
+                    f"schema changes ({', '.join(changes)}). It is not published. Run `dbt retry`: "
+                    "it builds the failed batches with the new schema. The batches that are "
+                    "written stay, with NULL in new columns."
                 )
             current = self.lake.state(identifier)
             if known is not None or current is None or current.kind != "table":
@@ -289,6 +301,7 @@ class Candidates:
     ) -> Candidate:
         self._invocation.reached(checkpoints.NODE_PLACING, identifier)
         opened = self.lake.branches.open(identifier, self.branch, in_place)
+        self._require_continued(identifier, opened.base, anew=opened.created)
         self._invocation.reached(checkpoints.NODE_PLACED, identifier)
         return self.keep(
             Candidate(
@@ -316,6 +329,8 @@ class Candidates:
             return self._beside(identifier, current)
         self._invocation.reached(checkpoints.NODE_PLACING, identifier)
         clone = self.lake.branches.clone(identifier, side, in_place)
+        base = clone_base({"properties": clone.properties})[1]
+        self._require_continued(identifier, base)
         self.overlay.add(identifier, side)
         self._invocation.reached(checkpoints.NODE_PLACED, identifier)
         return self.keep(
@@ -323,12 +338,32 @@ class Candidates:
                 identifier,
                 self.branch,
                 "side",
-                base=clone.main,
+                base=base,
                 base_metadata=current.metadata_location,
                 changes=changes,
                 since=clone.main,
             )
         )
+
+    def _require_continued(
+        self, identifier: Identifier, base: int | None, *, anew: bool = False
+    ) -> None:
+        """Check that a table that the run adds to still has the rows that it had on the branch.
+
+        The query may already read only the rows that are not among them.
+
+        Args:
+            identifier: The table.
+            base: The snapshot of ``main`` that the candidate starts from.
+            anew: Whether the branch was started again.
+        """
+        if identifier in self._continued and (anew or base != self._continued[identifier]):
+            raise SparkwapError(
+                f"main of {'.'.join(identifier)} moved after this run had begun to add to the rows "
+                f"on the branch {self.branch}, so these rows can no longer be published. The table "
+                "was not built. Discard the branch, then repeat the commands that wrote to it: "
+                f"{next_command.operation('wap_discard', self.branch)}"
+            )
 
     def _beside(
         self, identifier: Identifier, current: TableState | None, kind: Kind = "table"

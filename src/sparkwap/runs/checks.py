@@ -14,6 +14,11 @@ UNGATED = (
     "the property write.wap.enabled was removed from the table, so that writes go directly to "
     "main; build it again, which sets the property"
 )
+ON_A_BRANCH = (
+    "the table in the side schema has write.wap.enabled=true, so its rows are on a branch of that "
+    "table, and a publish would show a table without them; take the property out of hooks and of "
+    "the catalog's table-default.* and table-override.* settings, then build it again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,8 @@ class Checks:
             strangers = (
                 self._strangers(placed.place, state.main, placed.since) if state.main else None
             )
-            problem = strangers or _view_problem(self.lake.view_problem(placed.place, self.branch))
+            problem = ON_A_BRANCH if md.is_gated(state.properties) else strangers
+            problem = problem or _view_problem(self.lake.view_problem(placed.place, self.branch))
             return replace(placed, token=state.metadata_location, problem=problem)
         state = self.lake.state(placed.identifier)
         if state is None:

@@ -165,8 +165,8 @@ class Run:
         if placed is None:
             raise SparkwapError(
                 f"{'.'.join(identifier)} was built outside the gate, so nothing of this run is "
-                "published. A custom materialization has to call wap_place_table before it "
-                "writes, and wap_built after it has written."
+                "published. A custom materialization has to call adapter.wap.place_table before it "
+                "writes, and adapter.wap.built after it has written; see docs/own-project.md."
             )
         self.invocation.reached(checkpoints.NODE_CHECKING, identifier, node_id=node_id)
         if self.candidates.has_dropped(placed):

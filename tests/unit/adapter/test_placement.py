@@ -11,6 +11,7 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt.adapters.sparkwap.placement import Placement
 from dbt.adapters.sparkwap.relation import SparkWapRelation
 from sparkwap.catalog import Identifier
+from sparkwap.runs.types import RunNotes
 
 
 @pytest.mark.parametrize(
@@ -51,3 +52,60 @@ def test_stored_failures_replace_only_stored_failures(name: str, owner: str | No
     with pytest.raises(DbtRuntimeError, match=f"stored as s.{name}, which is the table of {owner}"):
         placement.place_failures(relation)
     assert placed == []
+
+
+DAYS = {"partition_by": ["days(d)"], "properties": {"a": "b"}}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "layout", "strategy", "told"),
+    [
+        ((), DAYS, "insert_overwrite", "error"),
+        (("months(d)",), DAYS, "insert_overwrite", "error"),
+        (("days(d)",), {"partition_by": None}, "insert_overwrite", "error"),
+        (("day(d)",), DAYS, "insert_overwrite", ""),
+        (("months(d)",), DAYS, "merge", "partitioning: months(d) -> days(d)"),
+        (("days(d)",), {**DAYS, "properties": {"a": "c"}}, "merge", "property a: b -> c"),
+    ],
+)
+def test_a_layout_that_an_existing_table_does_not_have_is_told(
+    partitions: tuple[str, ...], layout: dict[str, Any], strategy: str, told: str
+) -> None:
+    state = SimpleNamespace(
+        columns=(),
+        partitioning=partitions,
+        sort_order=(),
+        properties={"a": "b"},
+        format_version=2,
+        comment=None,
+    )
+    run = SimpleNamespace(notes=RunNotes())
+    runs = SimpleNamespace(command=None, current=lambda: run, state=lambda one: state)
+    placement = Placement(cast(Any, runs))
+    relation = SparkWapRelation.create(schema="s", identifier="t", type="table")
+    if told == "error":
+        with pytest.raises(DbtRuntimeError, match=r"Rows .* would be lost.*--select t"):
+            placement.check_layout(relation, layout, "model.shop.t", strategy)
+        return
+    for _ in range(2):
+        placement.check_layout(relation, layout, "model.shop.t", strategy)
+    (notice,) = run.notes.notices.get("model.shop.t", [""])
+    assert told in notice and bool(told) == bool(notice)
+
+
+def test_values_that_are_cast_to_the_types_of_the_table_are_told() -> None:
+    kept = {"Price": "decimal(10,2)", "n": "bigint", "small": "int", "other": "string"}
+    columns = [SimpleNamespace(name=name, type=kind) for name, kind in kept.items()]
+    run = SimpleNamespace(notes=RunNotes())
+    state = SimpleNamespace(columns=columns)
+    runs = SimpleNamespace(command=None, current=lambda: run, state=lambda one: state)
+    placement = Placement(cast(Any, runs))
+    relation = SparkWapRelation.create(schema="s", identifier="t", type="table")
+    given = {"price": "decimal(10,4)", "n": "int", "small": "smallint", "other": "void"}
+    for _ in range(2):
+        placement.check_types(relation, given, "snapshot.shop.t")
+    (notice,) = run.notes.notices["snapshot.shop.t"]
+    assert notice.endswith(
+        "may round them: Price from decimal(10,4) to decimal(10,2); "
+        "to change the table: alter it outside of dbt"
+    )

@@ -224,6 +224,19 @@ def test_a_run_may_change_its_side_schemas(sql: str) -> None:
     assert refusal(sql, "run") is None
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "alter table {} set tblproperties ('write.metadata.delete-after-commit.enabled' = true)",
+        "alter table {} set tblproperties ('a' = 'b', 'gc.enabled' = 'true')",
+        "alter table {} unset tblproperties if exists ('write.wap.enabled')",
+    ],
+)
+def test_a_clone_keeps_what_protects_the_files_of_the_live_table(sql: str) -> None:
+    assert "shares files with the live table" in str(refusal(sql.format("s__wap_1.t"), "run"))
+    assert refusal(sql.format("s.log"), "run") is None
+
+
 def test_wap_writes_allows_ungated_tables_only() -> None:
     view, other = ("s", "shown"), ("archive", "s", "x")
     assert refusal("create or replace view lake.s.shown as select 1", "run", view) is None

@@ -94,10 +94,6 @@ def test_the_order_of_columns_matters() -> None:
         ({"sort_order": ()}, "sort order: id asc nulls first -> none"),
         ({"properties": {"a": 1}}, "property a: none -> 1"),
         ({"properties": {"a": "Zstd"}}, "property a: none -> Zstd"),
-        (
-            {"properties": {"write.wap.enabled": "false"}},
-            "property write.wap.enabled: true -> false",
-        ),
         ({"properties": {"format-version": "3"}, "format_version": None}, "format version: 2 -> 3"),
         ({"format_version": 3}, "format version: 2 -> 3"),
         ({"comment": ""}, "table comment changed"),
@@ -189,6 +185,13 @@ def test_the_case_of_struct_fields_is_kept() -> None:
         Desired(columns=(("s", "struct<a:int>", None, None),)),
     )
     assert plan.changes == ("column s: struct<A:int> -> struct<a:int>",)
+
+
+def test_what_protects_a_clone_is_no_change_of_the_table() -> None:
+    deletes = {"write.metadata.delete-after-commit.enabled": "true"}
+    wanted: dict[str, object] = {**deletes, "gc.enabled": True, "write.wap.enabled": "false"}
+    assert in_place(wanted) == deletes
+    assert decide_build(Table(), Desired(properties=wanted)) == BuildPlan("branch")
 
 
 def test_commit_retries_need_no_clone() -> None:

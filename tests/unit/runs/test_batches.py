@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 from sparkwap.gate.verdicts import PUBLISHING_OFF
-from sparkwap.runs.batches import BatchBuild, Range, builds, lacking, merged, notices, read, written
+from sparkwap.runs.batches import (
+    BatchBuild,
+    Range,
+    builds,
+    lacking,
+    lost,
+    merged,
+    notices,
+    read,
+    written,
+)
 
 DAY = timedelta(days=1)
 NOON = timedelta(hours=12)
@@ -78,6 +88,13 @@ def test_builds_before_the_last_full_build_do_not_count() -> None:
     # A row of an older version does not have the column.
     assert read({}) == ()
     assert written(()) is None
+
+
+def test_a_table_that_is_built_anew_loses_the_published_batches_of_other_times() -> None:
+    built = [FIRST, build(9, published=False), build(5, published=True)]
+    assert lost(built, (day(2), day(5))) == ((day(1), day(2)), (day(5), day(6)))
+    assert lost(built, (day(1), day(6))) == ()
+    assert lost([], (day(2), day(5))) == ()
 
 
 def test_adjacent_ranges_are_merged() -> None:

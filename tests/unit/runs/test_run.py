@@ -199,6 +199,72 @@ def test_a_run_without_its_tests_is_held_and_a_test_run_publishes_it(lake: Lake)
     assert live(lake) == [1, 2]
 
 
+def build_clone(run: Run, *ids: int) -> None:
+    """Add rows to the candidate of an earlier run, with a change that needs a clone."""
+    assert run.may_add_to_candidate(NODE.node_id, ORDERS)
+    clone = run.candidates.place_clone(ORDERS, ["added note"])
+    run.lake.catalog.load_table(clone.place).append(rows(*ids))
+    run.built(NODE.node_id, ORDERS, must_write=False)
+
+
+def test_a_clone_starts_with_the_rows_that_its_node_has_on_the_branch(lake: Lake) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    run.close([NODE], [TEST], [])
+    second = a_run(lake, SECOND)
+    build_clone(second, 3)
+    assert second.close([NODE], [TEST], []).published == 0
+    third = a_run(lake, THIRD)
+    build_clone(third, 4)
+    assert third.close([NODE], [TEST], [PASSED]).published == 1
+    assert live(lake) == [1, 2, 3, 4]
+
+
+def test_a_node_that_begins_anew_does_not_keep_rows_of_the_branch_on_a_clone(lake: Lake) -> None:
+    first = a_run(lake)
+    build(first, 2)
+    first.close([NODE], [TEST], [FAILED])
+    second = a_run(lake, SECOND)
+    second.begin(NODE.node_id, ORDERS)
+    clone = second.candidates.place_clone(ORDERS, ["added note"])
+    lake.catalog.load_table(clone.place).append(rows(3))
+    second.built(NODE.node_id, ORDERS, must_write=False)
+    assert second.close([NODE], [TEST], [PASSED]).published == 1
+    assert live(lake) == [1, 3]
+
+
+@pytest.mark.parametrize("desired", [KEPT, Desired(comment="new")])
+def test_a_table_that_moves_before_rows_are_added_to_its_branch(
+    lake: Lake, desired: Desired
+) -> None:
+    first = a_run(lake)
+    build(first, 2)
+    first.close([NODE], [TEST], [])
+    second = a_run(lake, SECOND)
+    assert second.may_add_to_candidate(NODE.node_id, ORDERS)
+    lake.catalog.load_table(ORDERS).append(rows(7))
+    with pytest.raises(SparkwapError, match=r"main of shop.orders moved.*wap_discard"):
+        second.candidates.place_table(ORDERS, desired)
+    assert second.close([replace(NODE, status="error")], [TEST], [PASSED]).published == 0
+    assert live(lake) == [1, 7]
+
+
+def test_a_retry_of_batches_on_a_clone_keeps_the_batches_on_the_branch(lake: Lake) -> None:
+    def day(number: int) -> tuple[datetime, datetime]:
+        return datetime(2026, 1, number, tzinfo=UTC), datetime(2026, 1, number + 1, tzinfo=UTC)
+
+    first = a_run(lake)
+    build(first, 2)
+    with pytest.raises(SparkwapError, match=r"Run `dbt retry`.*batches that are written stay"):
+        first.candidates.place_clone(ORDERS, ["added note"])
+    partial = replace(NODE, status="partial success", batches=(day(2), day(3)))
+    first.close([partial], [TEST], [])
+    second = a_run(lake, SECOND)
+    build_clone(second, 3)
+    end = second.close([replace(NODE, batches=(day(3),))], [TEST], [PASSED])
+    assert (end.published, live(lake)) == (1, [1, 2, 3])
+
+
 def accept(lake: Lake, **more: str) -> str:
     arguments = {"branch": "dev", "test": TEST.name, "reason": "two shops, one number", **more}
     return "\n".join(operations(lake).call("wap_accept", {"by": "ada", **arguments}))
@@ -972,6 +1038,15 @@ def test_a_table_without_the_gate_property_after_the_build_is_a_problem(lake: La
     ungate(lake)
     with pytest.raises(SparkwapError, match=r"the property write.wap.enabled was removed"):
         run.built(NODE.node_id, ORDERS, must_write=True)
+
+
+def test_a_side_table_with_the_gate_property_is_a_problem(lake: Lake) -> None:
+    run = a_run(lake)
+    run.begin(OTHER.node_id, OTHER.identifier)
+    side = run.candidates.place_table(OTHER.identifier, KEPT)
+    lake.catalog.create_table(side.place, rows(1).schema, properties={WAP_ENABLED: "true"})
+    with pytest.raises(SparkwapError, match=r"its rows are on a branch of that table"):
+        run.built(OTHER.node_id, OTHER.identifier, must_write=True)
 
 
 def test_a_table_without_the_gate_property_is_not_published(lake: Lake) -> None:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from typing import Any
 
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
+from dbt.flags import get_flags
 
+from dbt.adapters.sparkwap.command import as_dbt_error
 from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.relation import identifier_of
 from dbt.adapters.sparkwap.statements import StatementGuard
 from sparkwap.catalog import Identifier
+from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.batch_writes import BatchWrite, are_apart, decide
+from sparkwap.runs.batches import as_utc, builds, lost
 
 _BATCH = "spark.sql.iceberg.snapshot-property.wap_batch"
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Microbatches:
@@ -64,6 +70,36 @@ class Microbatches:
                 str(getattr(config["batch_size"], "value", config["batch_size"])),
             ),
         )
+
+    @available.parse(lambda *a, **k: None)
+    def require_all(self, model: Mapping[str, Any], relation: BaseRelation) -> None:
+        """Check that a table that is built anew keeps the batches that it has on `main`.
+
+        Batches before the model's ``begin`` may go.
+
+        Raises:
+            SparkwapError: The flags for the event time leave some of them out.
+        """
+        run, flags, table = self._runs.current(), get_flags(), identifier_of(relation)
+        first, last = flags.EVENT_TIME_START, flags.EVENT_TIME_END
+        if run is None or run.replay is not None or not (first or last):
+            return
+        begin = as_utc(datetime.fromisoformat(str(model["config"]["begin"])))
+        kept = (as_utc(first) if first else begin, as_utc(last) if last else _NEVER)
+        known = run.lake.ledger.builds(model["unique_id"], table)
+        gone = [(max(start, begin), end) for start, end in lost(builds(known), kept) if end > begin]
+        if gone:
+            shown = ", ".join(
+                f"{start:%Y-%m-%dT%H:%M} to {end:%Y-%m-%dT%H:%M}" for start, end in gone
+            )
+            with as_dbt_error():
+                raise SparkwapError(
+                    f"--full-refresh builds {'.'.join(table)} anew from the batches of "
+                    f"--event-time-start and --event-time-end only. Its batches from {shown} would "
+                    "be lost. Nothing of it was built. Leave out --full-refresh to replace these "
+                    "batches in the table, or the other flags to build all batches. To give older "
+                    "batches up, set `begin` of the model."
+                )
 
     @available.parse(lambda *a, **k: "")
     def in_turn(

@@ -17,11 +17,11 @@ from dbt.adapters.sparkwap.command_run import CommandRun
 from dbt.adapters.sparkwap.relation import as_of, identifier_of
 from dbt.adapters.sparkwap.sessions import logger
 from sparkwap.catalog import Identifier, Kind, TableState
-from sparkwap.core import names
+from sparkwap.core import names, next_command
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.spark_types import widens
 from sparkwap.core.sqltext import quote
-from sparkwap.gate.placement import Desired, in_place
+from sparkwap.gate.placement import Desired, decide_build, in_place, stored_type
 from sparkwap.gate.write_mode import MODES, PROPERTIES, choose
 
 if TYPE_CHECKING:
@@ -73,21 +73,74 @@ class Placement:
         if table in self._throw_away:
             return "side"
         layout = layout or {}
-        desired = Desired(
-            columns=None
-            if columns is None
-            else tuple((c["name"], c["type"], c.get("nullable"), c.get("doc")) for c in columns),
-            partitioning=_terms(layout, "partition_by"),
-            sort_order=_terms(layout, "sort_by"),
-            properties=layout.get("properties"),
-            format_version=layout.get("format_version"),
-            comment=layout.get("comment"),
-        )
+        desired = _desired(layout, columns)
         at_once = in_place(layout.get("given"))
         on_clone = layout.get("on_clone")
         return self._in_run(
             lambda run: run.candidates.place_table(table, desired, at_once, on_clone).how
         )
+
+    @available.parse(lambda *a, **k: None)
+    def check_layout(
+        self, relation: BaseRelation, layout: Mapping[str, Any], node_id: str, strategy: str
+    ) -> None:
+        """Note what of a model's layout its existing table does not have, after it was placed.
+
+        Raises:
+            SparkwapError: The strategy replaces partitions, and the table's are not the model's.
+        """
+        state = self.live(relation)
+        if state is None or identifier_of(relation) in self._throw_away:
+            return
+        again = _build_anew(node_id)
+        partitions = Desired(partitioning=_terms(layout, "partition_by"))
+        changes = decide_build(state, partitions).changes
+        if changes and strategy == "insert_overwrite":
+            with as_dbt_error():
+                raise SparkwapError(
+                    "insert_overwrite replaces whole partitions, but those of the table "
+                    f"{'.'.join(identifier_of(relation))} are not those of the config: "
+                    f"{', '.join(changes)}. Rows that the increment does not have would be lost. "
+                    "The increment was not written. Set partition_by to that of the table, or "
+                    f"build the table anew: {again}"
+                )
+        changes = decide_build(state, _desired(layout)).changes
+        if changes:
+            self._tell_once(
+                node_id,
+                "its config differs from its table, which keeps its layout "
+                f"({', '.join(changes)}); to change the table: {again}",
+            )
+
+    @available.parse(lambda *a, **k: None)
+    def check_types(self, relation: BaseRelation, types: Mapping[str, str], node_id: str) -> None:
+        """Note the columns whose values Spark casts to narrower types of the existing table.
+
+        Args:
+            relation: The table, after it was placed.
+            types: The types that the model returns, by column.
+            node_id: The model.
+        """
+        state = self.live(relation)
+        if state is None or identifier_of(relation) in self._throw_away:
+            return
+        new = {name.lower(): kind for name, kind in types.items() if kind != "void"}
+        cast = [
+            f"{column.name} from {new[column.name.lower()]} to {column.type}"
+            for column in state.columns
+            if column.name.lower() in new and _may_change(new[column.name.lower()], column.type)
+        ]
+        if cast:
+            self._tell_once(
+                node_id,
+                f"values are cast to the types of its table, which may round them: "
+                f"{', '.join(cast)}; to change the table: {_build_anew(node_id)}",
+            )
+
+    def _tell_once(self, node_id: str, notice: str) -> None:
+        run = self._runs.current()
+        if run is not None and notice not in run.notes.notices.get(node_id, ()):
+            run.notes.add_notice(node_id, notice)
 
     @available.parse(lambda *a, **k: {})
     def write_mode(self, relation: BaseRelation, wanted: str, node_id: str) -> dict[str, str]:
@@ -261,6 +314,35 @@ class Placement:
                     self._unsafe = str(error)
             if self._unsafe:
                 raise SparkwapError(self._unsafe)
+
+
+def _build_anew(node_id: str) -> str:
+    """Return the way to build a table anew; a snapshot is never built anew."""
+    if node_id.startswith("snapshot."):
+        return "alter it outside of dbt"
+    return next_command.dbt(f"build --full-refresh --select {next_command.selected(node_id)}")
+
+
+def _may_change(given: str, kept: str) -> bool:
+    """Return whether a cast between two types may change values."""
+    given, kept = stored_type(given), stored_type(kept)
+    return given != kept and not widens(given, kept)
+
+
+def _desired(
+    layout: Mapping[str, Any], columns: Sequence[Mapping[str, Any]] | None = None
+) -> Desired:
+    """Return the desired state of a table; see `Placement.place_table`."""
+    return Desired(
+        columns=None
+        if columns is None
+        else tuple((c["name"], c["type"], c.get("nullable"), c.get("doc")) for c in columns),
+        partitioning=_terms(layout, "partition_by"),
+        sort_order=_terms(layout, "sort_by"),
+        properties=layout.get("properties"),
+        format_version=layout.get("format_version"),
+        comment=layout.get("comment"),
+    )
 
 
 def _terms(layout: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
