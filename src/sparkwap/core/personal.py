@@ -36,13 +36,16 @@ CITING = re.compile(
 _TEST = re.compile(r"\btest ([^;]+?) (?:failed|warned|ended )")
 """The name of a test in a gate's reason."""
 
-_FIGURE = re.compile(r"\b(\w+):(.+?) is .+? published runs")
-"""The finding of an anomaly audit about a metric of a column."""
-
 _VALUES = frozenset(
     {"min", "max", "sum", "mean", "stddev", "min_length", "max_length", "mean_length"}
 )
 """Metrics of a column that may tell the value of one row."""
+
+_FIGURE = re.compile(
+    rf"\b({'|'.join(_VALUES)}|age_hours)(?::((?:(?!published runs).)+?))? is "
+    r".+?(?: published runs|$)"
+)
+"""The finding of an anomaly audit about such a metric, or the age of a time."""
 
 _ERROR_CLASS = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 _PERSONAL = "personal columns"
@@ -221,7 +224,7 @@ def without_values(reason: str, why: str = _PERSONAL, columns: Collection[str] =
     """
 
     def figure(found: re.Match[str]) -> str:
-        metric = f"{found[1]}:{found[2]}"
+        metric = f"{found[1]}:{found[2] or ''}"
         withheld = f"{metric} is an anomaly (its value is withheld: {why})"
         return withheld if tells_value(metric, columns) else found[0]
 

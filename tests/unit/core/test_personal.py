@@ -127,6 +127,11 @@ def test_figures_that_may_be_a_value_of_a_personal_table_are_withheld() -> None:
     assert "184,250" not in finding("age_hours:born") and "184,250" in finding("age_hours:city")
     assert "184,250" in finding("row_count")
     assert known.is_withheld("max:x", ["model.shop.gone"])
+    more = (
+        "a note: it is old; test audit failed (age_hours:city has no value, but had one in 9 "
+        "published runs; max:city is 7 (mean 5): expected 4 to 5, by 9 published runs)"
+    )
+    assert "is 7" not in known.harmless(more, "model.shop.people")
     both = known.harmless(
         "max:born is 7 (mean 5): expected 4 to 5, by 9 published runs; null_share:born is 0.5 "
         "(mean 0): expected 0 to 0.1, by 9 published runs", "test.shop.audit",
