@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from sparkwap.catalog import metadata as md
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.backend import sequential
 from sparkwap.catalog.model import (
@@ -19,7 +21,7 @@ from sparkwap.catalog.model import (
     Read,
     UndonePublish,
 )
-from sparkwap.catalog.pointers import Pointer, PointerUpdate
+from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.catalog.refusals import (
     CommitUnknown,
     PublishRefused,
@@ -77,7 +79,7 @@ class SequentialPublish:
                 "message": "completed by a later command",
             }
             entries = self._finish_publish(journal, schemas, [LedgerRows("runs", [run])])
-            gone = self._gone(entries)
+            gone = self._gone(journal, entries)
             but = f", but these were dropped since: {gone}" if gone else ""
             return f"Completed {what}, which had not ended: all its tables are published{but}."
         self._give_up(journal, outcome)
@@ -125,7 +127,7 @@ class SequentialPublish:
         sequential_journal.require_completed(journal, outcome, reasons)
         runs = [with_publish_id(one, journal.publish_id) for one in appends if one.table == "runs"]
         entries = self._finish_publish(journal, schemas, runs)
-        gone = self._gone(entries)
+        gone = self._gone(journal, entries)
         if gone:
             raise PublishUnverified(
                 f"The publish {journal.publish_id} was completed, but these are gone: {gone}. "
@@ -231,15 +233,32 @@ class SequentialPublish:
         self._at.purge("leftovers", folders, schemas, of_views=True, **about)
         return entries
 
-    def _gone(self, entries: Sequence[PublishedEntry]) -> str:
-        """Return the published names that have no table or view any more, in words."""
+    def _gone(self, journal: jn.PublishJournal, entries: Sequence[PublishedEntry]) -> str:
+        """Return the published names that have no table or view any more, in words.
+
+        A late request of a second process may have set a published table aside; that table gets its
+        name back.
+        """
+        backend = sequential(self._store.backend)
         unseen = {e.identifier for e in entries if not e.published_metadata_location}
-        return ", ".join(map(".".join, sorted(unseen - self._store.backend.find(unseen).keys())))
+        lost = unseen - backend.find(unseen).keys()
+        for move in journal.moves:
+            base = move.entry.base_metadata_location
+            if move.identifier not in lost or base is None:
+                continue
+            aside = backend.aside(move.identifier, base)
+            if aside is not None and md.identity(self._store.load(aside.location)) == move.uuid:
+                with suppress(Conflict, Unanswered):
+                    backend.rename(aside.identifier, move.identifier, "table")
+                    lost.remove(move.identifier)
+        return ", ".join(map(".".join, sorted(lost)))
 
     def _forget_former(self, entry: PublishedEntry) -> None:
         if entry.base_metadata_location is not None and entry.how != "view":
             former = Pointer(entry.identifier, "table", entry.base_metadata_location)
-            sequential(self._store.backend).forget_staged(former)
+            # Such a table does no harm; the journal has to end.
+            with suppress(CatalogError, Conflict, Unanswered):
+                sequential(self._store.backend).forget_staged(former)
 
     def _finish_rollback(
         self, journal: jn.PublishJournal, outcome: jn.JournalOutcome, port: RollbackPort
@@ -264,7 +283,8 @@ class SequentialPublish:
             if entry.identifier in outcome.blocked or entry.how == "replace":
                 self._forget_former(entry)
             if entry.how in ("new", "replace"):
-                port.forget_aside(entry)
+                with suppress(CatalogError, Conflict, Unanswered):
+                    port.forget_aside(entry)
         checkpoint(checkpoints.JOURNAL_CLOSING, **sequential_journal.about(journal))
         # A process may have died after the receipt, and more tables may have moved since.
         told = ledger.of_run("publishes", journal.run_id)

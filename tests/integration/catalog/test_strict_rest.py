@@ -639,6 +639,35 @@ def test_another_process_completes_a_publish_that_frees_a_name(
     assert lake.lake.relations("s") == {"a": "table"}
 
 
+def test_a_late_request_sets_a_published_table_aside(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request without an answer is carried out when another process has ended the journal."""
+    lake = make(Rules(page_size=None))
+    other = Lake("lake", lake.lake.properties)
+    lake.table("a", 1)
+    live = lake.state(("s", "a")).metadata_location
+    lake.new("a", 7)
+    item = lake.side("a", live)
+    plain = lake.lake.store.backend._send_once
+    late: list[Any] = []
+
+    def once(method: str, path: str, **more: Any) -> Any:
+        if path == "tables/rename" and not late:
+            late.append(other.publishing.recover())
+            answer = plain(method, path, **more)
+            answer.status_code = 504
+            return answer
+        return plain(method, path, **more)
+
+    monkeypatch.setattr(lake.lake.store.backend, "_send_once", once)
+    lake.publish(item)
+    assert late
+    assert lake.read("a") == [7]
+    assert lake.lake.relations("s") == {"a": "table"}
+    other.close()
+
+
 @pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "new"])
 def test_another_process_completes_a_rollback_that_frees_a_name(
     beside: tuple[Bench, list[list[str]]], replaced: bool
