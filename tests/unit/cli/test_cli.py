@@ -312,13 +312,17 @@ def test_a_signal_ends_dbt_too(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    child, before = Child(), signal.getsignal(signal.SIGTERM)
+    child = Child()
     child.by = by
     monkeypatch.setattr(dbt_cli.subprocess, "Popen", lambda *_, **__: child)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    before = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_DFL),
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+    }
     try:
         assert cli.main(["status", "--output", "json"]) == EXIT_CODES["interrupted"]
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
     assert child.signals == passed_on
     assert json.loads(capsys.readouterr().out)["outcome"] == "interrupted"
