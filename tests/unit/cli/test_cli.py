@@ -326,3 +326,17 @@ def test_a_signal_ends_dbt_too(
             signal.signal(one, handler)
     assert child.signals == passed_on
     assert json.loads(capsys.readouterr().out)["outcome"] == "interrupted"
+
+
+def test_neither_progress_nor_a_traceback_has_a_secret(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def status(_: Path) -> None:
+        dbt_cli.say("$ dbt build --vars '{password: hunter2-abc}'")
+        raise ValueError("postgresql://bob:hunter2-abc@db/lake")
+
+    monkeypatch.setattr("sparkwap.server.status", status)
+    assert cli.main(["server", "status"]) == EXIT_CODES["failed"]
+    printed = capsys.readouterr().err
+    assert "postgresql://bob:***@db/lake" in printed
+    assert "$ dbt build --vars '{password: ***}'" in printed
