@@ -33,7 +33,7 @@ def ask(method: str, path: str, body: str | None = None) -> Any:
 
 
 def merged(commit: str) -> None:
-    """Print the number of the merge request by which a commit came to the default branch, if any."""
+    """Print the number of the merge request of a commit of the default branch; else nothing."""
     found = ask("GET", f"repository/commits/{commit}/merge_requests")
     here = ("merged", os.environ["CI_DEFAULT_BRANCH"])
     numbers = [one["iid"] for one in found if (one["state"], one["target_branch"]) == here]
