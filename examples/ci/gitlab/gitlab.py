@@ -3,7 +3,7 @@
     python gitlab.py merged <commit>                  print the number of the merge request
     python gitlab.py comment <number> <file>          write the comment, or replace it
 
-Reads CI_API_V4_URL, CI_PROJECT_ID and SPARKWAP_GITLAB_TOKEN.
+Reads CI_API_V4_URL, CI_PROJECT_ID, CI_DEFAULT_BRANCH and SPARKWAP_GITLAB_TOKEN.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ def ask(method: str, path: str, body: str | None = None) -> Any:
 
 
 def merged(commit: str) -> None:
-    """Print the number of the merge request that a commit came with; nothing if it has none."""
+    """Print the number of the merge request of a commit of the default branch; else nothing."""
     found = ask("GET", f"repository/commits/{commit}/merge_requests")
-    numbers = [one["iid"] for one in found if one["state"] == "merged"]
+    here = ("merged", os.environ["CI_DEFAULT_BRANCH"])
+    numbers = [one["iid"] for one in found if (one["state"], one["target_branch"]) == here]
     print(numbers[0] if numbers else "")
 
 

@@ -131,8 +131,9 @@ def test_gitlab_publishes_a_merge(
 ) -> None:
     service, given = gitlab
     service.answers["/projects/5/repository/commits/abc/merge_requests"] = [
-        {"iid": 6, "state": "closed"},
-        {"iid": 7, "state": "merged"},
+        {"iid": 5, "state": "merged", "target_branch": "stacked"},
+        {"iid": 6, "state": "closed", "target_branch": "main"},
+        {"iid": 7, "state": "merged", "target_branch": "main"},
     ]
     service.answers["/projects/5/repository/commits/def/merge_requests"] = []
     service.answers[f"{NOTES}?sort=desc&per_page=100"] = []

@@ -312,13 +312,31 @@ def test_a_signal_ends_dbt_too(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    child, before = Child(), signal.getsignal(signal.SIGTERM)
+    child = Child()
     child.by = by
     monkeypatch.setattr(dbt_cli.subprocess, "Popen", lambda *_, **__: child)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    before = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_DFL),
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+    }
     try:
         assert cli.main(["status", "--output", "json"]) == EXIT_CODES["interrupted"]
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
     assert child.signals == passed_on
     assert json.loads(capsys.readouterr().out)["outcome"] == "interrupted"
+
+
+def test_neither_progress_nor_a_traceback_has_a_secret(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def status(_: Path) -> None:
+        dbt_cli.say("$ dbt build --vars '{password: hunter2-abc}'")
+        raise ValueError("postgresql://bob:hunter2-abc@db/lake")
+
+    monkeypatch.setattr("sparkwap.server.status", status)
+    assert cli.main(["server", "status"]) == EXIT_CODES["failed"]
+    printed = capsys.readouterr().err
+    assert "postgresql://bob:***@db/lake" in printed
+    assert "$ dbt build --vars '{password: ***}'" in printed
