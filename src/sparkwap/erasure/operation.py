@@ -351,7 +351,8 @@ class Erasure:
         fresh = file_references.reachable(self._lake, self._rows() - rows)
         paths = file_references.unreachable(paths, fresh)
         # These go first, so that a rollback cannot bring back a table that has lost files.
-        file_references.delete_files(self._lake, self._former_tables(paths))
+        if metadata := self._former_tables(paths):
+            file_references.delete_files(self._lake, metadata)
         file_references.delete_files(self._lake, paths)
         self._at("deleted")
 

@@ -156,7 +156,8 @@ def test_a_file_that_still_holds_the_subject_fails_the_proof(
     delete = operation.file_references.delete_files
 
     def all_but_one(lake: Any, paths: list[str]) -> None:
-        left = next(path for path in lake_files.holding(ANNA) if path in set(paths))
+        # The metadata files of replaced tables, which go before their files, do not hold her.
+        left = next((path for path in lake_files.holding(ANNA) if path in set(paths)), None)
         delete(lake, [path for path in paths if path != left])
 
     with monkeypatch.context() as patch:
