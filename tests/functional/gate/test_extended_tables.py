@@ -28,7 +28,8 @@ def incremental(sql: str, **config: Any) -> str:
 
 
 def rows(project: Project, reader: Reader, table: str, *columns: str) -> list[Any]:
-    return reader.table(project.schema, table).values(*columns)
+    found: list[Any] = reader.table(project.schema, table).values(*columns)
+    return found
 
 
 SNAPSHOT = """
