@@ -105,7 +105,7 @@ def test_rows_that_a_command_has_left_on_the_branch_stay_when_columns_come(
     monkeypatch.setenv("STEP", "3")
     project.write({"models/grown.sql": incremental(NEW_ROWS.format(more=", 7 as n"), **grown)})
     project.dbt("run").succeeded()
-    assert rows(project, reader, "grown", "id") == [(1,)]
+    assert rows(project, reader, "grown", "id") == [1]
     project.dbt("test").succeeded()
     assert rows(project, reader, "grown", "id", "n") == [(1, None), (2, None), (3, 7)]
 
@@ -121,7 +121,11 @@ EXTENDED = {
         " where ts >= (select max(ts) from {{ this }}) {% endif %}",
         incremental_strategy="delete+insert",
         unique_key="id",
-        pre_hook="{{ before_begin('create or replace temporary view first_hook as select 1') }}",
+        pre_hook={
+            "sql": "create or replace temporary view a_hook as select 1",
+            "transaction": False,
+        },
+        post_hook="select * from a_hook",
     ),
     "models/kept.sql": incremental(
         "select id, if('{{ env_var('STEP') }}' = '1', id, null) as v from {{ ref('feed') }}",
@@ -161,7 +165,7 @@ def test_a_table_is_extended_as_its_model_says(
     monkeypatch.setenv("STEP", "2")
     project.write({"models/properties.yml": CONTRACT.format(doc="", more="")})
     text = project.dbt("build").succeeded().text
-    assert [row[0] for row in rows(project, reader, "replaced", "id")] == [1, 2, 3, 4]
+    assert rows(project, reader, "replaced", "id") == [1, 2, 3, 4]
     assert "p from decimal(10,2) to decimal(10,1)" in " ".join(text.split())
     schema = reader.catalog.load_table((project.schema, "kept")).schema()
     assert (schema.find_field("v").required, schema.find_field("v").doc or "") == (False, "")
