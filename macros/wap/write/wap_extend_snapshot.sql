@@ -51,7 +51,7 @@
     ) as DBT_INTERNAL_SOURCE
         {%- if deletes == "new_record" -%}
             {%- set until = "if(" ~ until ~ " < DBT_INTERNAL_DEST." ~ names.dbt_valid_from
-                ~ ", DBT_INTERNAL_SOURCE.wap_at, " ~ until ~ ")" -%}
+                ~ ", coalesce(DBT_INTERNAL_SOURCE.wap_at, " ~ until ~ "), " ~ until ~ ")" -%}
         {%- endif -%}
     {%- else %}
     using {{ source }} as DBT_INTERNAL_SOURCE
@@ -130,6 +130,7 @@
     ) as ended
         on changes.dbt_change_type = 'insert'
             and {{ unique_key_join_on(key, "ended", "changes") }}
+            {%- if deletes == "new_record" %} and changes.{{ names.dbt_is_deleted }} = 'False'{% endif %}
 {% endmacro %}
 
 {#-
