@@ -130,7 +130,9 @@
     ) as ended
         on changes.dbt_change_type = 'insert'
             and {{ unique_key_join_on(key, "ended", "changes") }}
-            {%- if deletes == "new_record" %} and changes.{{ names.dbt_is_deleted }} = 'False'{% endif %}
+            {%- if deletes == "new_record" %}
+            and changes.{{ names.dbt_is_deleted }} = 'False'
+            {%- endif %}
 {% endmacro %}
 
 {#-
