@@ -70,7 +70,7 @@ def extended(built: history.HistoryBuild) -> tuple[list[str], list[str]]:
     environment = jinja2.Environment(extensions=["jinja2.ext.do"])
     environment.globals |= {
         "wap_temporary_view": lambda relation, sql: "shape",
-        "wap_place_increment": lambda relation, shape, change, widen: built.history.columns,
+        "wap_place_increment": lambda relation, shape, change: built.history.columns,
         "invocation_id": "0123456789",
         "statement": lambda name, caller: main.append(caller()) or "",
         "store_raw_result": lambda name, **result: stored.append(name),
