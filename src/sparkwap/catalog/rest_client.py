@@ -162,7 +162,7 @@ class RestClient:
             Unanswered: The server failed.
         """
         # 409 is both: the name is taken, or the identity or the folder is another table's.
-        refused = answer.status_code in (400, 403) and not answer.history
+        refused = answer.status_code in (400, 403) and not _is_unclear(answer)
         if refused or (answer.status_code == 409 and not is_taken()):
             raise CannotShare(names, f"{answer.status_code}: {_said(answer)}")
         self._committed(answer, names)
@@ -182,13 +182,18 @@ class RestClient:
         )
 
     def _committed(self, answer: Response, names: str) -> None:
-        unclear = any(one.status_code in _BUSY for one in answer.history)
+        unclear = _is_unclear(answer)
         if answer.status_code in (404, 409):
             raise Conflict(None, f"{names}: {_said(answer)}", unclear=unclear)
         if answer.status_code >= 500 or (unclear and not answer.ok):
             # By the protocol, the state is then unknown.
             raise Unanswered(f"{names}: {answer.status_code} {_said(answer)}", lost=True)
         self._must(answer)
+
+
+def _is_unclear(answer: Response) -> bool:
+    """Return whether a former try may have been carried out; a 429 tells that it was not."""
+    return any(one.status_code == 503 for one in answer.history)
 
 
 def part(name: str) -> str:

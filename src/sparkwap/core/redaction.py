@@ -26,7 +26,8 @@ _NAMED = (
 _WORDS = rf"(?:{_NAMED}|token|credential|signature|(?<![a-z])sig(?![a-z]))"
 _SECRET_KEY = re.compile(rf"{_WORDS}|authorization|webhook", re.IGNORECASE)
 _VALUE = r"(?P<secret>[^\s'\",;&)}\]]+)"
-_IN_URI = re.compile(r"(?P<head>\w://[^\s/:@'\"]*:)(?P<secret>[^\s@'\"]+)(?=@)")
+# A password may have an "@" that is not encoded: it ends at the last one.
+_IN_URI = re.compile(r"(?P<head>\w://[^\s/:@'\"]*:)(?P<secret>[^\s'\"]+)(?=@)")
 # No pattern begins with a repetition: it would take quadratic time on a long word.
 _ASSIGNED = re.compile(
     # password=x, password = 'x', "password": "x", ;token=x
@@ -97,6 +98,8 @@ def _secrets_in(value: object) -> set[str]:
 
 def _passwords(text: str) -> set[str]:
     found = {match["secret"] for match in _IN_URI.finditer(text)}
+    # A library takes what is behind its first "@" as the host, and names it in its error.
+    found |= {part for secret in found for part in secret.split("@")[1:]}
     if "://" in text:
         found |= {match["secret"] for match in _ASSIGNED.finditer(text)}
     return found | {unquote(secret) for secret in found}

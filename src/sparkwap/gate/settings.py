@@ -229,7 +229,7 @@ def _wrong(variable: str, text: str) -> str:
         return ""
     name = variable.removeprefix(_ENVIRONMENT).removeprefix(_PREFIX.upper())
     known = [one.removeprefix(_ENVIRONMENT) for one in (*_OF_ENVIRONMENT, UNTIL, REPLAY)]
-    close = get_close_matches(name, known, n=1, cutoff=0.8)
+    close = get_close_matches(name, known, n=1, cutoff=0.9)
     if close:
         return f"there is no such setting; did you mean {_ENVIRONMENT}{close[0]}?"
     key = f"{_PREFIX}{name.lower()}"

@@ -29,6 +29,7 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("postgresql://lake:pw@db/lake is down", "postgresql://lake:***@db/lake is down"),
         ("postgresql+psycopg2://u:p%40ss@h:5/d", "postgresql+psycopg2://u:***@h:5/d"),
         ("amqp://:pw@h", "amqp://:***@h"),
+        ("postgresql://u:p@ss@h:5/d is down", "postgresql://u:***@h:5/d is down"),
         ("sc://localhost:15002/;token=abc-_9 failed", "sc://localhost:15002/;token=*** failed"),
         (
             "jdbc:postgresql://h/d?user=u&password=a1b2&x=1",
@@ -93,6 +94,11 @@ def test_known_values_are_removed_everywhere() -> None:
     )
     text = f"x{SECRET}y AKIA-secret eu-north-1 abcabc"
     assert redact(text) == "x***y *** eu-north-1 abcabc"
+
+
+def test_the_part_of_a_password_that_a_library_takes_as_the_host_is_removed() -> None:
+    remember("postgresql://bob:hun@ter2secret@127.0.0.1:1/lake")
+    assert redact('no host "ter2secret@127.0.0.1"') == 'no host "***@127.0.0.1"'
 
 
 def test_the_password_of_a_uri_is_removed_in_both_spellings() -> None:

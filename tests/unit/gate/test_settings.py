@@ -214,5 +214,5 @@ def test_other_variables_are_left_alone() -> None:
     texts = [path.read_text() for path in source.rglob("*.py")]
     own = {name for text in texts for name in re.findall(r'"(SPARKWAP_[A-Z_]*[A-Z])"', text)}
     assert len(own) > 9
-    for name in (*own, "SPARKWAP_GITLAB_TOKEN", "SPARKWAP_TEST_CATALOG", "SPARKWAP_SCHEMA"):
+    for name in (*own, "SPARKWAP_TEST_CATALOG", "SPARKWAP_THREADS", "SPARKWAP_PR_BRANCH"):
         of_one_call({name: "x"})
