@@ -37,7 +37,10 @@
     {{ return(lowered == "dbt_change_type" or lowered.startswith("dbt_unique_key")) }}
 {% endmacro %}
 
-{#- A row that changes at the start of its version replaces the version, which has its id. -#}
+{#-
+    A row that changes at the start of its version replaces the version, which has its id. A row
+    that is deleted then leaves no version: a version of its id could not come back.
+-#}
 {% macro sparkwap__snapshot_merge_sql(target, source, insert_cols) %}
     {%- set names = config.get("snapshot_table_column_names")
         or get_snapshot_table_column_names() -%}
@@ -62,6 +65,11 @@
             and DBT_INTERNAL_SOURCE.{{ names.dbt_valid_to }}
                 = DBT_INTERNAL_DEST.{{ names.dbt_valid_from }}
         )
+    when matched and {{ current }}
+        and DBT_INTERNAL_SOURCE.dbt_change_type = 'delete'
+        and DBT_INTERNAL_SOURCE.{{ names.dbt_valid_to }}
+            = DBT_INTERNAL_DEST.{{ names.dbt_valid_from }}
+        then delete
     when matched and {{ current }}
         and DBT_INTERNAL_SOURCE.dbt_change_type in ('update', 'delete')
         then update set {{ names.dbt_valid_to }} = {{ until }}

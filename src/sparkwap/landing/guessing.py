@@ -30,7 +30,7 @@ _CODES = {"I": "insert", "U": "update", "D": "delete", "T": "truncate"} | DEBEZI
 _DMS_LOAD = "LOAD*"
 """The names of the full-load files of AWS DMS."""
 _BROKEN = 0.01
-"""Maximum share of change rows without a key or a time."""
+"""Maximum share of change rows without a key, and of updates and deletes without a time."""
 
 
 _Rows: TypeAlias = Sequence[dict[str, str | None]]
@@ -90,7 +90,7 @@ def guess(
     is_changes = messages is not None or operation is not None
     chosen = list(answers.key) or _key(samples, own, types, unique=not is_changes)
     times = [n for n in own if types[n] == "timestamp" and n not in chosen] if operation else []
-    order = dict.fromkeys(_time(rows, times, chosen), "timestamp")
+    order = dict.fromkeys(_time(rows, times, chosen, operation), "timestamp")
     order |= dict.fromkeys(numbers, "decimal(38,0)")
     own = [n for n in own if n not in order]
     _check_key(chosen, own, entity)
@@ -297,15 +297,22 @@ def _kind(samples: Sequence[FileSample], name: str) -> str:
     return "string" if is_text and found not in ("date", "timestamp") else found
 
 
-def _time(rows: _Rows, names: Sequence[str], key: Sequence[str]) -> list[str]:
-    """Return the likeliest time of the changes; none if it is the same in all changes of a key."""
+def _time(
+    rows: _Rows, names: Sequence[str], key: Sequence[str], operation: str | None
+) -> list[str]:
+    """Return the likeliest time of the changes; none if it is the same in all changes of a key.
+
+    A time may be empty in new rows: changes without a time come first.
+    """
+    new = ("insert", "load")
+    later = [row for row in rows if _CODES.get(row.get(operation or "") or "") not in new]
 
     def unlikely(name: str) -> tuple[bool, ...]:
-        gaps = sum(row.get(name) is None for row in rows) > _BROKEN * len(rows)
+        gaps = sum(row.get(name) is None for row in later) > _BROKEN * len(later)
         return gaps, _differs(rows, key, [name]) is False, not _CHANGED.search(name)
 
-    found = sorted(names, key=unlikely)[:1]
-    return [n for n in found if unlikely(n)[1:] != (True, True)]
+    likely = [n for n in names if _CHANGED.search(n) or not any(unlikely(n)[:2])]
+    return sorted(likely, key=unlikely)[:1]
 
 
 def _differs(rows: _Rows, key: Sequence[str], columns: Iterable[str]) -> bool | None:

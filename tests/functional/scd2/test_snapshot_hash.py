@@ -71,3 +71,34 @@ def test_a_change_at_the_start_of_a_version_replaces_it(
         (1, 2, None),
         (2, 2, None),
     ]
+
+
+KEPT = """
+    {{% snapshot by_{strategy} %}}
+    {{{{ config(strategy='{strategy}', unique_key='id', updated_at='as_of', {more}
+        hard_deletes='invalidate', hard_deletes_at='max(as_of)') }}}}
+    select * from {{{{ ref('rows') }}}}
+    {{% endsnapshot %}}
+"""
+
+
+def test_a_key_that_is_deleted_at_the_start_of_its_version_can_come_back(
+    make_project: MakeProject, reader: Reader
+) -> None:
+    files = {
+        "models/rows.sql": """
+            select id, timestamp '2024-01-01' as as_of
+            from values (1), (2) as t (id) where id <> {{ env_var('GONE') }}
+        """,
+        "snapshots/by_timestamp.sql": KEPT.format(strategy="timestamp", more=""),
+        "snapshots/by_check.sql": KEPT.format(strategy="check", more="check_cols='all',"),
+    }
+    project = make_project("came_back", files, output={"poll_interval": 1})
+    both = [(1, None), (2, None)]
+    with pytest.MonkeyPatch.context() as patch:
+        for gone, expected in ((0, both), (1, both[1:]), (0, both)):
+            patch.setenv("GONE", str(gone))
+            project.dbt("build").succeeded()
+            for name in ("by_timestamp", "by_check"):
+                rows = reader.table(project.schema, name).rows
+                assert sorted((row["id"], row["dbt_valid_to"]) for row in rows) == expected

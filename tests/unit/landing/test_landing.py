@@ -378,6 +378,16 @@ def test_a_file_that_ends_inside_quotes_is_unreadable(tmp_path: Path, end: str) 
     assert look(tmp_path, multiline=True).rows == 2
 
 
+def test_quotes_that_a_later_row_closes_make_a_file_unreadable(tmp_path: Path) -> None:
+    rows = ["policy_id,state", "1,a", '2,"5 inch', "3,c", '4,"d"', "5,e"]
+    path = deliver(tmp_path, "2024-01-01", "a_full.csv", "\n".join(rows))
+    with pytest.raises(LandingError, match=r"row 2 opens quotes, .* has to be written twice\."):
+        look(tmp_path, multiline=True)
+    rows[2:5] = ['2,"5"" \ninch"', '3,"a"b"', '4,5" pipe']
+    path.write_text("\n".join(rows))
+    assert look(tmp_path, multiline=True).rows == 5
+
+
 @pytest.mark.parametrize(("text", "rows"), [("[{}, {}]", 2), ('{\n"a": 1}', 1), ("", 0)])
 def test_a_json_document_is_a_row_or_a_list_of_them(tmp_path: Path, text: str, rows: int) -> None:
     deliver(tmp_path, "2024-01-01", "a_full.csv", text)

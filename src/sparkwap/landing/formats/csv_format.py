@@ -98,6 +98,7 @@ def _records(
     """
     size = count = 0
     end, crlf = b"", False
+    of_record: list[str] = []
 
     def decoded_lines() -> Iterator[str]:
         nonlocal size, end, first_end
@@ -106,15 +107,30 @@ def _records(
             text.require_row(size)
             end = line[-2:]
             first_end = first_end or end
-            yield line.decode()
+            of_record.append(line.decode())
+            yield of_record[-1]
         if size:  # Spark takes the rest of the file for one value
             raise unreadable(text.path, f"it ends inside quotes, which row {count + 1:,} opens")
 
     for record in csv.reader(decoded_lines(), delimiter=entry.delimiter):
         count += bool(record)
+        if len(of_record) > 1:  # quotes of a later row may have closed the quotes of this one
+            _require_strict(text, of_record, entry, count)
+        of_record.clear()
         size = 0
         crlf = crlf or end == b"\r\n"
     return count, crlf and first_end.endswith(b"\n") and first_end != b"\r\n"
+
+
+def _require_strict(text: Text, lines: Iterable[str], entry: Entry, row: int) -> None:
+    try:
+        next(csv.reader(lines, delimiter=entry.delimiter, strict=True))
+    except csv.Error as error:
+        raise unreadable(
+            text.path,
+            f"row {row:,} opens quotes, which a later line closes with text behind them ({error}), "
+            "so the row may contain other rows; a quote inside a value has to be written twice",
+        ) from None
 
 
 def _multiline_rows(session: SparkSession, group: Group) -> DataFrame:
