@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.core.dbt_cli import VARIABLES
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import folded, short_run_id
-from sparkwap.ledger.code import BUILT, digests
+from sparkwap.ledger.code import BUILT, digests, same
 from sparkwap.ledger.manifests import Document, unpack
 
 if TYPE_CHECKING:
@@ -87,13 +87,13 @@ def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base 
     codes = {found.publish.manifest_hash: newest}
     outdated = set()
     for key, node in manifest["nodes"].items():
-        if node["resource_type"] not in BUILT or seen.get(key) != compared.get(key):
+        if node["resource_type"] not in BUILT or not same(seen.get(key), compared.get(key)):
             continue
         hashed = last.get(folded((str(node["schema"]), str(node["alias"]))))
         own = hashed is not None and projects.get(hashed) == project
         if own and hashed not in codes and (stored := ledger.manifest(str(hashed))) is not None:
             codes[hashed] = digests(unpack(stored[1]))
-        if codes.get(hashed if own else None, newest).get(key) != now.get(key):
+        if not same(codes.get(hashed if own else None, newest).get(key), now.get(key)):
             outdated.add(key)
     return replace(found, outdated=frozenset(outdated))
 
