@@ -24,7 +24,7 @@ from sparkwap.ledger.records import candidates_digest
 from sparkwap.pr import base as bases
 from sparkwap.pr import comment
 from sparkwap.pr.base import Base
-from sparkwap.pr.merging import Differing, differing
+from sparkwap.pr.merging import Differing, differing, listed
 from sparkwap.pr.results import StateResult, pull_request_state
 from sparkwap.pr.standing import BranchState, standing
 from sparkwap.runs import replay_moment
@@ -124,7 +124,13 @@ class PullRequest:
 
     def base(self) -> Base | None:
         """Return the publish to compare with; None if there is none yet."""
-        return bases.find(self.lake.ledger, self.manifest, self._wanted) if self.lake else None
+        ledger = self.lake.ledger if self.lake else None
+        found = bases.find(ledger, self.manifest, self._wanted) if ledger else None
+        if ledger is None or found is None or not found.outdated:
+            return found
+        # Others merged the outdated nodes that this branch has never built.
+        own = found.outdated & ledger.built_on(self.branch)
+        return replace(found, modified=found.modified | own, outdated=found.outdated - own)
 
     @property
     def is_open(self) -> bool:
@@ -197,7 +203,7 @@ class PullRequest:
             self._tell(
                 f"dbt ended with code {end.code}, and nothing was built on {self.branch}"
                 if end.code
-                else "no model, seed or snapshot differs from its published code"
+                else "no model, seed or snapshot differs from the newest published code"
             )
         else:
             self._tell_standing(found)
@@ -222,6 +228,7 @@ class PullRequest:
             raise NotPublished(_not_audited(self.branch, differs))
         if found.outcome not in ("ready", "moved"):
             self._tell(f"main has all changes of {self.branch}; there is nothing to publish")
+            self._tell_outdated(self.base())
             return self._end(None, found)
         if found.outcome == "ready":
             end = self._operation("wap_publish", candidates=candidates_digest(found.nodes))
@@ -298,6 +305,7 @@ class PullRequest:
             return ["--select", *self._select] if self._select else []
         bases.write(found, self._folder, again)
         self._tell(f"comparing with the code of {found}")
+        self._tell_outdated(found)
         return [
             "--select",
             *selection(self._select),
@@ -347,6 +355,13 @@ class PullRequest:
         published = self.base()
         live = published.code if published else {}
         return differing(found, digests(self.manifest), audited, live)
+
+    def _tell_outdated(self, found: Base | None) -> None:
+        if found and found.outdated:
+            self._tell(
+                f"merged earlier, and not published yet: {listed(sorted(found.outdated))}. This "
+                "does not belong to this pull request; the next build of production publishes it"
+            )
 
     def _tell_standing(self, found: BranchState) -> None:
         self._tell(f"{self.branch} {comment.title(found.outcome)}")

@@ -38,7 +38,7 @@ class Differing:
             "audited, but no longer in the project": self.absent,
             "changed, but not audited": self.unaudited,
         }
-        return [f"  {title}: {_listed(ids)}" for title, ids in groups.items() if ids]
+        return [f"  {title}: {listed(ids)}" for title, ids in groups.items() if ids]
 
 
 def differing(
@@ -88,6 +88,7 @@ def differing(
     )
 
 
-def _listed(ids: Sequence[str]) -> str:
+def listed(ids: Sequence[str]) -> str:
+    """Return the names of nodes and tests as one text."""
     more = len(ids) - _SHOWN
     return ", ".join(map(name_of, ids[:_SHOWN])) + (f" and {more} more" if more > 0 else "")

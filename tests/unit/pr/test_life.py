@@ -405,14 +405,37 @@ def test_a_changed_variable_of_the_project_is_a_change(
     assert world.lake.branches.all() == [], "nothing differs"
 
 
-def test_a_table_that_the_newest_publish_has_left_out_is_modified(world: World) -> None:
+def test_an_audited_table_that_the_newest_publish_has_left_out_is_modified(world: World) -> None:
     world.build()
-    world.code = "select 2"
+    world.code, world.ok = "select 2", False
+    assert pr("audit") == EXIT_CODES["rejected"]
+    world.lake.branches.discard("pr_1")
     world.build_other()
     assert pr("publish") == EXIT_CODES["rejected"], "its change is not live"
+    world.ok = True
     assert pr("audit") == 0
     assert pr("publish") == 0
     assert len(world.live()) == 3
+
+
+def test_a_table_that_others_have_merged_does_not_reject(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.build()
+    world.code, world.ok = "select 2", False
+    world.build_other()
+    for _ in range(2):
+        assert pr("publish") == 0, "such as of a change of the documentation"
+        assert "merged earlier, and not published yet: orders" in capsys.readouterr().err
+        assert pr("audit") == 0
+        assert "merged earlier, and not published yet: orders" in capsys.readouterr().err
+    assert world.live() == [0, 1]
+    world.code, world.ok = "select 3", True
+    assert pr("audit") == 0
+    assert pr("publish") == 0
+    world.code, world.ok = "select 4", False
+    world.build_other()
+    assert pr("audit") == 0, "of a later pull request of this name"
 
 
 def test_a_publish_continues_after_a_refused_publish(world: World) -> None:
