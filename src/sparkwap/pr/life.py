@@ -38,6 +38,8 @@ FOLDER = "pr"
 AUDIT = "audit.txt"
 """The file in the folder of a branch with the outcome of an audit that has built nothing."""
 
+_UNBUILT = ("nothing", "published", "undone", "discarded")
+"""The states in which the branch has neither a table nor a failed node."""
 
 _OUTCOMES: Mapping[str, CommandOutcome] = {
     "rejected": "rejected",
@@ -141,8 +143,7 @@ class PullRequest:
     @property
     def _is_used(self) -> bool:
         """Whether the branch has a table or view, or the ledger a failed node of it."""
-        unused = ("nothing", "published", "undone", "discarded")
-        return self.is_open or self.standing().outcome not in unused
+        return self.is_open or self.standing().outcome not in _UNBUILT
 
     def standing(self) -> BranchState:
         """Return the present state of the branch."""
@@ -162,7 +163,7 @@ class PullRequest:
         """Return the state of the branch for a reviewer of the present code."""
         found = self.standing()
         if found.outcome not in ("ready", "moved"):
-            return self._discarded_by_audit(found)
+            return self._after_audit(found)
         try:
             lines = self._differing(found).lines()
         except SparkwapError as error:
@@ -171,12 +172,16 @@ class PullRequest:
             self._tell(line.strip())
         return replace(found, outcome="stale") if lines else found
 
-    def _discarded_by_audit(self, found: BranchState) -> BranchState:
-        """Return the state with the outcome of an audit that has discarded and built nothing."""
+    def _after_audit(self, found: BranchState) -> BranchState:
+        """Return the state with the outcome of an audit that has built nothing."""
         file = self._folder / AUDIT
-        if found.outcome != "discarded" or not file.exists():
-            return found
-        return replace(found, outcome="nothing" if file.read_text() == "nothing" else "unfinished")
+        outcome = file.read_text() if file.exists() else ""
+        if outcome == "nothing" and found.outcome == "discarded":
+            return replace(found, outcome="nothing")
+        # The ledger has no row of such an audit.
+        if outcome == "unfinished" and found.outcome in _UNBUILT:
+            return replace(found, outcome="unfinished")
+        return found
 
     @property
     def _folder(self) -> Path:
@@ -196,18 +201,19 @@ class PullRequest:
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / AUDIT).write_text("unfinished")
         end = self._build(force=force, publish=False)
-        if not end.code:
-            (self._folder / AUDIT).write_text("nothing")
         found = self.standing()
-        if found.outcome in ("nothing", "discarded", "undone"):
+        if found.outcome in _UNBUILT:
+            if not end.code:
+                (self._folder / AUDIT).write_text("nothing")
             self._tell(
                 f"dbt ended with code {end.code}, and nothing was built on {self.branch}"
                 if end.code
                 else "no model, seed or snapshot differs from the newest published code"
             )
         else:
+            (self._folder / AUDIT).unlink(missing_ok=True)
             self._tell_standing(found)
-        result = pull_request_state(self._discarded_by_audit(found))
+        result = pull_request_state(self._after_audit(found))
         return replace(self._end(end, found), result=result)
 
     def publish(self) -> CommandEnd:
@@ -317,6 +323,7 @@ class PullRequest:
         ]
 
     def _published(self) -> CommandEnd:
+        (self._folder / AUDIT).unlink(missing_ok=True)
         if self.is_open:
             # Tables of stored failures may remain, which are no longer needed.
             self._discard(force=False)

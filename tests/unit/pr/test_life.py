@@ -552,6 +552,41 @@ def test_a_comment_after_an_audit_that_built_nothing(
     assert "is closed" in comment()
 
 
+@pytest.mark.parametrize("before", ["nothing", "published"])
+def test_a_comment_after_a_first_audit_that_built_nothing(
+    before: str, world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(call: Any, again: str) -> Any:
+        raise ConfigError("dbt cannot parse the project: x.")
+
+    world.build()
+    world.code = "select 2"
+    if before == "published":
+        assert pr("audit") == 0
+        assert pr("publish") == 0
+        assert pr("audit") == 0
+        assert pr("comment") == 0
+        assert "All its changes are live" in capsys.readouterr().out
+        world.code = "select 3"
+    parse = dbt_cli.DbtCall.manifest
+    monkeypatch.setattr(dbt_cli.DbtCall, "manifest", broken)
+    assert pr("audit") == EXIT_CODES["usage"]
+    assert pr("comment") == 0
+    assert "has an unfinished audit" in capsys.readouterr().out
+    monkeypatch.setattr(dbt_cli.DbtCall, "manifest", parse)
+    build = world.build
+    monkeypatch.setattr(world, "build", lambda **_: 2)
+    assert main(["pr", "audit", "--branch", "pr_1", "--output", "json"]) == EXIT_CODES["usage"]
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["result"]["state"] == "unfinished"
+    assert "dbt ended with code 2" in printed.err
+    monkeypatch.setattr(world, "build", build)
+    assert pr("audit") == 0
+    world.lake.branches.discard("pr_1")
+    assert pr("comment") == 0
+    assert "is closed" in capsys.readouterr().out
+
+
 def test_the_next_commands_are_for_the_same_target(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
