@@ -161,9 +161,9 @@ class PullRequest:
 
     def reported(self) -> BranchState:
         """Return the state of the branch for a reviewer of the present code."""
-        found = self.standing()
+        found = self._after_audit(self.standing())
         if found.outcome not in ("ready", "moved"):
-            return self._after_audit(found)
+            return found
         try:
             lines = self._differing(found).lines()
         except SparkwapError as error:
@@ -178,10 +178,9 @@ class PullRequest:
         outcome = file.read_text() if file.exists() else ""
         if outcome == "nothing" and found.outcome == "discarded":
             return replace(found, outcome="nothing")
-        # The ledger has no row of such an audit.
-        if outcome == "unfinished" and found.outcome in _UNBUILT:
-            return replace(found, outcome="unfinished")
-        return found
+        # The ledger has no row of such an audit, but perhaps those of an earlier push.
+        unfinished = replace(found, outcome="unfinished", nodes=(), tests=())
+        return unfinished if outcome == "unfinished" else found
 
     @property
     def _folder(self) -> Path:
@@ -200,9 +199,10 @@ class PullRequest:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / AUDIT).write_text("unfinished")
+        before = self.standing()
         end = self._build(force=force, publish=False)
         found = self.standing()
-        if found.outcome in _UNBUILT:
+        if found.outcome in _UNBUILT or (end.code and found == before):
             if not end.code:
                 (self._folder / AUDIT).write_text("nothing")
             self._tell(

@@ -552,6 +552,23 @@ def test_a_comment_after_an_audit_that_built_nothing(
     assert "is closed" in comment()
 
 
+def test_a_comment_does_not_show_the_rejected_tables_of_an_earlier_push(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.build()
+    world.code, world.ok = "select 2", False
+    assert pr("audit") == EXIT_CODES["rejected"]
+    assert pr("comment", "--no-diff") == 0
+    assert "| `shop.orders` |" in capsys.readouterr().out
+    monkeypatch.setattr(world, "dbt", lambda *_, **__: 1)  # another run uses the branch
+    assert pr("audit") != 0
+    assert "nothing was built on pr_1" in capsys.readouterr().err
+    assert pr("comment", "--no-diff") == 0
+    comment = capsys.readouterr().out
+    assert "has an unfinished audit" in comment
+    assert "shop.orders" not in comment
+
+
 @pytest.mark.parametrize("before", ["nothing", "published"])
 def test_a_comment_after_a_first_audit_that_built_nothing(
     before: str, world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
