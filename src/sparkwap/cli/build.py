@@ -245,7 +245,6 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     tell = tell or say
     call = parse_call([argument for argument in arguments if argument not in (AGAIN, STALE)])
     replay_moment.refuse(call.variables, "sparkwap build")
-    next_command.set_target(call.target, call.profile)
     manifest = call.manifest()
     select = _stale(arguments, call, manifest, tell) if STALE in arguments else []
     if select is None:

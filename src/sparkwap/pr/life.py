@@ -83,7 +83,6 @@ class PullRequest:
     ) -> None:
         self.branch = branch
         replay_moment.refuse(call.variables, "sparkwap pr")
-        next_command.set_target(call.target, call.profile)
         own = ("wap_publish", "wap_branch")
         self._call = replace(
             call,

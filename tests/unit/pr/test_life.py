@@ -14,7 +14,7 @@ from helpers.documents import commands
 from sparkwap import diff
 from sparkwap.catalog import UndonePublish
 from sparkwap.cli import main
-from sparkwap.core import dbt_cli, next_command
+from sparkwap.core import dbt_cli
 from sparkwap.core.command_end import EXIT_CODES
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired
@@ -607,12 +607,12 @@ def test_a_comment_after_a_first_audit_that_built_nothing(
 def test_the_next_commands_are_for_the_same_target(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(next_command, "_given", "")
     world.build()
     world.code = "select 2"
     assert pr("audit", "--target", "prod") == 0
     assert "sparkwap pr publish --branch pr_1 --target prod" in capsys.readouterr().err
-    assert pr("comment", "--no-diff", "--target", "prod") == 0
+    monkeypatch.setenv("DBT_TARGET", "prod")
+    assert pr("comment", "--no-diff") == 0
     assert "sparkwap pr publish --branch pr_1 --target prod " in capsys.readouterr().out
 
 
