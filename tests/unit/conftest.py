@@ -12,6 +12,8 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from sparkwap.core import next_command
+
 _STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn"})
 _watched = False
 
@@ -29,6 +31,12 @@ sys.addaudithook(_refuse)
 def _need_not_be_durable(connection: Any, _record: Any) -> None:
     if _watched and isinstance(connection, sqlite3.Connection):
         connection.execute("pragma synchronous = off")
+
+
+@pytest.fixture(autouse=True)
+def has_no_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recommend commands without a target, whatever an earlier test has parsed."""
+    monkeypatch.setattr(next_command, "_given", "")
 
 
 @pytest.fixture(autouse=True)

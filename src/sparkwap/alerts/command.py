@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sparkwap.alerts import events
 from sparkwap.alerts.model import Message
+from sparkwap.core import next_command
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of
 from sparkwap.core.errors import ConfigError
@@ -147,7 +148,7 @@ def check(call: DbtCall, settings: AlertSettings) -> CommandEnd:
     from sparkwap.alerts.project import of_manifest
     from sparkwap.publish.lake import Lake
 
-    manifest, found = call.manifest("sparkwap alerts check"), call.lake()
+    manifest, found = call.manifest(next_command.sparkwap("alerts check")), call.lake()
     if not found.exists:
         print("There is no lake yet, so there is nothing to check.")
         return _end([])

@@ -270,8 +270,10 @@ def of_quarantine(
                 f"{_limit(threshold)} allowed",
             ),
             commands=(
-                NextCommand("see the rows", "sparkwap quarantine list"),
-                NextCommand("after a fix of the landing entry", "sparkwap quarantine replay"),
+                NextCommand("see the rows", next_command.sparkwap("quarantine list")),
+                NextCommand(
+                    "after a fix of the landing entry", next_command.sparkwap("quarantine replay")
+                ),
             ),
             state="The good rows are published; the rows in quarantine are not.",
         )
@@ -304,7 +306,7 @@ def example(*, run_id: str, at: datetime) -> Event:
             ),
         ),
         branch="wap_00000000",
-        commands=(NextCommand("send the test again", "sparkwap alerts test"),),
+        commands=(NextCommand("send the test again", next_command.sparkwap("alerts test")),),
         state="Readers of main see no change.",
     )
 

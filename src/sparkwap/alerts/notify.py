@@ -12,6 +12,7 @@ from sparkwap.alerts.decide import messages
 from sparkwap.alerts.model import Event, Message
 from sparkwap.alerts.send import Delivery, deliver
 from sparkwap.catalog.model import LedgerRows
+from sparkwap.core import next_command
 from sparkwap.core.redaction import redact
 from sparkwap.gate.alert_settings import AlertSettings
 
@@ -90,7 +91,7 @@ def lines_of(done: Sequence[Delivery]) -> list[str]:
             lines.append(f"  alert sent to {text}{f': {one}' if (one := delivery.doubt) else ''}")
     failed = (event for one in done if one.problem for event in one.message.events)
     if any(event.kind != "failed" for event in failed):
-        lines.append("  To send it again: sparkwap alerts check")
+        lines.append(f"  To send it again: {next_command.sparkwap('alerts check')}")
     return lines
 
 

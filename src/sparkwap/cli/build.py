@@ -33,8 +33,9 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.core.text import counted
 from sparkwap.gate.results import RunResults
 from sparkwap.landing import LandingError, LandingFile
-from sparkwap.landing.entry import UNTIL
+from sparkwap.landing.entry import UNTIL, FileLayout
 from sparkwap.landing.index import LISTING
+from sparkwap.landing.landing_files import DROP_PREFIX
 from sparkwap.landing.raw_models import (
     RawModel,
     known_files,
@@ -95,7 +96,7 @@ class BuildResult:
     Attributes:
         builds: The builds, in their order; empty if there was nothing to build.
         waiting: The load dates of the drops that were not built, because an earlier one was not
-            published.
+            published, or that have files that the selected nodes do not read.
         faults: Files and topics that could not be read.
     """
 
@@ -160,9 +161,9 @@ def messages_listed(counts: Mapping[str, int]) -> str:
     )
 
 
-def _left(drop: Drop, published: Collection[str]) -> bool:
-    """Return whether files of a drop still exist and are not published."""
-    return any(file.name not in published and file.path.exists() for file in drop.files)
+def _left(drop: Drop, published: Collection[str]) -> list[LandingFile]:
+    """Return the files of a drop that still exist and are not published."""
+    return [file for file in drop.files if file.name not in published and file.path.exists()]
 
 
 def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
@@ -178,13 +179,17 @@ def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
     )
 
 
-def unselected(drop: Drop, later: Sequence[Drop]) -> str:
-    """Return the message for a drop whose files the selected nodes do not read."""
-    waiting = _dates([drop, *later])
+def unselected(left: Sequence[Drop]) -> str:
+    """Return the message for drops with files that the selected nodes do not read."""
     return (
-        f"the selected nodes are built, and do not read all files of the drop {drop}. Unread: "
-        f"{waiting}. To read them: {next_command.sparkwap('build')}, without a selection"
+        "the selected nodes are built, and do not read all files of the drops "
+        f"{_dates(left)}. To read them: {next_command.sparkwap('build')}, without a selection"
     )
+
+
+def _series(file: LandingFile) -> tuple[str, FileLayout]:
+    """Return what the files of an entity have in common, whatever their load date."""
+    return file.name.partition(DROP_PREFIX)[0], file.layout
 
 
 def _dates(later: Sequence[Drop]) -> str:
@@ -240,7 +245,6 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
     tell = tell or say
     call = parse_call([argument for argument in arguments if argument not in (AGAIN, STALE)])
     replay_moment.refuse(call.variables, "sparkwap build")
-    next_command.set_target(call.target, call.profile)
     manifest = call.manifest()
     select = _stale(arguments, call, manifest, tell) if STALE in arguments else []
     if select is None:
@@ -314,10 +318,13 @@ def _build_drops(
         tell: prints a line of progress.
         chosen: whether the arguments of dbt select nodes, perhaps not those that read the files.
     """
-    builds: list[Built] = []
+    builds, left, unread = list[Built](), list[Drop](), set[tuple[str, FileLayout]]()
     with TemporaryDirectory(prefix="sparkwap-") as folder:
         steps = Path(folder) / "next"
         for number, drop in enumerate(found, start=1):
+            if unread.issuperset(map(_series, drop.files)):
+                left.append(drop)
+                continue
             tell(f"drop {drop} ({number} of {len(found)}): {counted(len(drop.files), 'file')}")
             day = {UNTIL: drop.load_date.isoformat()} if drop.load_date else {}
             # A later drop continues with the tables that this one leaves held, and its summary has
@@ -327,24 +334,28 @@ def _build_drops(
             end = run(**day, **later)
             built = _built(end, drop)
             passed = not end.code and built.outcome in ("done", "published")
-            if chosen and passed and _left(drop, published(built.files)):
-                tell(unselected(drop, found[number:]))
-                return _ended([*builds, built], end.message, faults, found[number:])
-            if end.code or _left(drop, published(built.files)):
+            files = _left(drop, published(built.files))
+            if chosen and passed and files:
+                left.append(drop)
+                unread |= set(map(_series, files))
+            elif end.code or files:
                 print(steps.read_text() if steps.exists() else "", end="", flush=True)
                 tell(stopped(drop, found[number:], end.code))
                 if built.outcome in ("done", "published"):
                     built = replace(built, outcome="held")
-                return _ended([*builds, built], end.message, faults, found[number:])
+                return _ended([*builds, built], end.message, faults, [*left, *found[number:]])
             builds.append(built)
-    if builds[-1].outcome == "held":
+        print(steps.read_text() if steps.exists() else "", end="", flush=True)
+    if left:
+        tell(unselected(left))
+    elif builds[-1].outcome == "held":
         tell(
             f"{counted(len(found), 'drop')} read, up to {found[-1]}; the last build has left held "
             "tables"
         )
     else:
         tell(f"{counted(len(found), 'drop')} published, up to {found[-1]}")
-    return _ended(builds, None, faults)
+    return _ended(builds, None, faults, left)
 
 
 def _stale(

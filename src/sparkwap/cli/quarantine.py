@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sparkwap.core import next_command
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of, say
 from sparkwap.core.errors import ConfigError
@@ -111,15 +112,16 @@ def replay_summary(before: int, after: int, code: int) -> str:
         return (
             f"dbt ended with code {code}, so the replay is not published as a whole; "
             f"{before - after:,} of {counted(before, 'row')} accepted. The output of dbt above has "
-            "the reason. To see the open branches: dbt run-operation wap_status"
+            f"the reason. To see the open branches: {next_command.operation('wap_status')}"
         )
     if before == after:
         return (
             f"No row of {before:,} was accepted: the rows are still bad, or the gate held the "
-            "run. To see a held branch: dbt run-operation wap_status"
+            f"run. To see a held branch: {next_command.operation('wap_status')}"
         )
     stay = "stays" if after == 1 else "stay"
-    rest = f"; {counted(after, 'row')} {stay} in quarantine: sparkwap quarantine list"
+    see = next_command.sparkwap("quarantine list")
+    rest = f"; {counted(after, 'row')} {stay} in quarantine: {see}"
     return f"{counted(before - after, 'row')} of {before:,} accepted{rest if after else ''}"
 
 
@@ -133,7 +135,7 @@ def _short(text: str) -> str:
 
 def _list(arguments: argparse.Namespace) -> CommandEnd:
     call = call_of(arguments)
-    manifest = call.manifest("sparkwap quarantine list")
+    manifest = call.manifest(next_command.sparkwap("quarantine list"))
     models = chosen(raw_models(manifest, call.project_dir), arguments.model)
     lake = call.lake()
     found = [(model, rows) for model in models if (rows := bad_rows(lake, model))]
@@ -144,7 +146,7 @@ def _list(arguments: argparse.Namespace) -> CommandEnd:
 
 def _replay(arguments: argparse.Namespace) -> CommandEnd:
     call = call_of(arguments)
-    manifest = call.manifest("sparkwap quarantine replay")
+    manifest = call.manifest(next_command.sparkwap("quarantine replay"))
     models = chosen(raw_models(manifest, call.project_dir), arguments.model)
     return replay(call, models, say)
 

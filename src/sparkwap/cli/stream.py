@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from sparkwap.cli.build import messages_listed, selects
+from sparkwap.core import next_command
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, LakePlace, add_dbt_command, parse_call, say
 from sparkwap.core.errors import ConfigError
@@ -115,7 +116,7 @@ def stream(
     if not topics:
         raise ConfigError(
             "No raw model reads a topic, so there is nothing to stream. Nothing was built. For "
-            "files, call: sparkwap build"
+            f"files, call: {next_command.sparkwap('build')}"
         )
     named = ", ".join(dict.fromkeys(model.entry.topic for model in topics))
     tell(f"watching {named}, every {every:g} s; Ctrl-C stops")
@@ -148,7 +149,7 @@ def stream(
 
 
 def _topics(call: DbtCall) -> list[RawModel]:
-    manifest = call.manifest("sparkwap stream")
+    manifest = call.manifest(next_command.sparkwap("stream"))
     return [m for m in raw_models(manifest, call.project_dir) if m.entry.topic]
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
-from sparkwap.core import command_end
+from sparkwap.core import command_end, next_command
 from sparkwap.core.command_end import CommandEnd, Outcome
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import redact
@@ -162,13 +162,14 @@ class DbtCall:
         }
         return [text for k, v in options.items() if v is not None for text in (k, str(v))]
 
-    def manifest(self, again: str = "sparkwap build") -> Mapping[str, Any]:
+    def manifest(self, again: str = "") -> Mapping[str, Any]:
         """Parse the project and return the manifest.
 
         dbt runs in this process: its import takes seconds, and `lake` needs it too.
 
         Args:
-            again: The command to run after a correction of the project, for the message.
+            again: The command to run after a correction of the project, for the message; empty for
+                that of a build.
 
         Raises:
             ConfigError: dbt cannot parse the project.
@@ -186,7 +187,7 @@ class DbtCall:
             )
             raise ConfigError(
                 f"dbt cannot parse the project{why}. Nothing was read or built. Correct the "
-                f"project, then: {again}"
+                f"project, then: {again or next_command.sparkwap('build')}"
             )
         path = self.project_dir / self.target_path / "manifest.json"
         written = load_raw_project(str(self.project_dir)).get("vars") or {}
@@ -291,7 +292,8 @@ def as_yaml(values: Mapping[str, Any]) -> str:
 def parse_call(arguments: Sequence[str]) -> DbtCall:
     """Split the arguments of ``dbt build`` into the options of all dbt calls, and the rest.
 
-    Options that are not given come from dbt's environment variables, as in dbt.
+    Options that are not given come from dbt's environment variables, as in dbt. All later
+    `next_command` have the target and the profile.
 
     Raises:
         ConfigError: ``--vars`` is not a YAML mapping.
@@ -315,6 +317,7 @@ def parse_call(arguments: Sequence[str]) -> DbtCall:
             "Nothing was read or built."
         )
     project_dir = find_project(own.project_dir)
+    next_command.set_target(own.target, own.profile)
     return DbtCall(
         project_dir=project_dir,
         target=own.target,

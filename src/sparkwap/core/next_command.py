@@ -8,7 +8,6 @@ the profile of the present command, so that they change the same lake.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -24,14 +23,14 @@ _given = ""
 
 
 def set_target(target: str | None, profile: str | None = None) -> None:
-    """Set the options of all later commands: those that the environment does not have already."""
+    """Set the options of all later commands.
+
+    Others read the commands elsewhere, without the environment of the present command.
+    """
     global _given
     pairs = {"target": target, "profile": profile}
     _given = "".join(
-        f" --{option} {shlex.quote(value)}"
-        for option, value in pairs.items()
-        if value
-        and value not in (os.environ.get(f"DBT{e}_{option.upper()}") for e in ("", "_ENGINE"))
+        f" --{option} {shlex.quote(value)}" for option, value in pairs.items() if value
     )
 
 

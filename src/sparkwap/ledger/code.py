@@ -18,6 +18,9 @@ from sparkwap.ledger.manifests import COLUMN_ORDER, Document, reduced
 
 BUILT = frozenset({"model", "seed", "snapshot"})
 
+_VARIABLE = "variable "
+"""The beginning of the parts that are variables."""
+
 _TEST_CONFIG = (
     "severity", "warn_if", "error_if", "fail_calc", "where", "limit", "store_failures",
 )  # fmt: skip
@@ -26,11 +29,24 @@ _TEST_CONFIG = (
 def digests(manifest: Document) -> dict[str, str]:
     """Return the digests of all enabled models, seeds, snapshots, tests and unit tests, by id.
 
-    Two digests are equal if all parts are; see `parts`.
+    `same` compares two of them. A digest of a node is that of its other parts (see `parts`), and
+    that of its variables; a manifest of an older version has no variables.
     """
     manifest = reduced(manifest)
-    found = {key: _digest(list(one.items())) for key, one in parts(manifest).items()}
+    found = {}
+    for key, one in parts(manifest).items():
+        variables = [item for item in one.items() if item[0].startswith(_VARIABLE)]
+        found[key] = _digest(sorted(one.items() - {*variables}))
+        if VARIABLES in manifest:
+            found[key] += f":{_digest(sorted(variables))}"
     return found | unit_tests(manifest)
+
+
+def same(one: str | None, other: str | None) -> bool:
+    """Return whether two digests are of the same code; None is that of no code."""
+    if one is None or other is None:
+        return one is other
+    return one == other or one.split(":")[0] == other or other.split(":")[0] == one
 
 
 def unit_tests(manifest: Document) -> dict[str, str]:
@@ -67,7 +83,7 @@ def parts(manifest: Document) -> dict[str, dict[str, str]]:
             found[key] = {
                 **{part: _digest(value) for part, value in _parts(node).items()},
                 **{f"macro {one}": texts[one] for one in {*called(node, macros), *own}},
-                **{f"variable {one}": _digest(variables[one]) for one in used},
+                **{f"{_VARIABLE}{one}": _digest(variables[one]) for one in used},
             }
     return found
 

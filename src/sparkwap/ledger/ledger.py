@@ -378,6 +378,12 @@ class Ledger(JournalTable):
         time = {"nodes": "built_at", "tests": "executed_at"}[table]
         return self._of_branch(table, branch, time, self._last_discard(branch))
 
+    def built_on(self, branch: str) -> set[str]:
+        """Return the nodes that were built on a branch since its last publish that still stands."""
+        standing = (p for p in self.publishes() if p.branch == branch and p.left == p.entries)
+        since = max((publish.published_at for publish in standing), default=None)
+        return {row["node_id"] for row in self._of_branch("nodes", branch, "built_at", since)}
+
     def manifest(self, some_hash: str) -> tuple[str, Packed] | None:
         """Return project and content of a stored manifest; None if it is not stored."""
         found = self.read("manifests", ex.EqualTo("hash", some_hash))

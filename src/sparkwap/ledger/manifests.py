@@ -101,7 +101,7 @@ def reduced(manifest: Document, calls: Calls | None = None) -> dict[str, Any]:
             for part in _PARTS
         },
         **{part: {} for part in _EMPTY},
-        **({VARIABLES: manifest[VARIABLES]} if manifest.get(VARIABLES) else {}),
+        **({VARIABLES: manifest[VARIABLES]} if VARIABLES in manifest else {}),
     }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.core.dbt_cli import VARIABLES
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import folded, short_run_id
-from sparkwap.ledger.code import BUILT, digests
+from sparkwap.ledger.code import BUILT, digests, same
 from sparkwap.ledger.manifests import Document, unpack
 
 if TYPE_CHECKING:
@@ -29,18 +29,20 @@ class Base:
     Attributes:
         publish: The publish.
         manifest: Its code.
-        outdated: Nodes that dbt would find unmodified, although their own last publish had other
-            code, or other variables of the project.
+        modified: Nodes that dbt would find unmodified, although they count as modified, such as by
+            a variable of the project.
+        outdated: Other nodes with the code of this publish, whose own last publish had other code.
     """
 
     publish: LedgerPublish
     manifest: Document
+    modified: frozenset[str] = frozenset()
     outdated: frozenset[str] = frozenset()
 
     @property
     def code(self) -> dict[str, str]:
         """The digests of the published nodes and their tests; see `sparkwap.ledger.code`."""
-        return {k: v for k, v in digests(self.manifest).items() if k not in self.outdated}
+        return {k: v for k, v in digests(self.manifest).items() if k not in self.modified}
 
     def __str__(self) -> str:
         return (
@@ -85,17 +87,20 @@ def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base 
     now, newest = digests(manifest), digests(found.manifest)
     seen, compared = (digests({**one, VARIABLES: {}}) for one in (manifest, found.manifest))
     codes = {found.publish.manifest_hash: newest}
-    outdated = set()
+    modified, outdated = set(), set()
     for key, node in manifest["nodes"].items():
-        if node["resource_type"] not in BUILT or seen.get(key) != compared.get(key):
+        if node["resource_type"] not in BUILT or not same(seen.get(key), compared.get(key)):
+            continue
+        if not same(newest.get(key), now.get(key)):
+            modified.add(key)
             continue
         hashed = last.get(folded((str(node["schema"]), str(node["alias"]))))
         own = hashed is not None and projects.get(hashed) == project
         if own and hashed not in codes and (stored := ledger.manifest(str(hashed))) is not None:
             codes[hashed] = digests(unpack(stored[1]))
-        if codes.get(hashed if own else None, newest).get(key) != now.get(key):
+        if not same(codes.get(hashed if own else None, newest).get(key), now.get(key)):
             outdated.add(key)
-    return replace(found, outdated=frozenset(outdated))
+    return replace(found, modified=frozenset(modified), outdated=frozenset(outdated))
 
 
 def last_code(publishes: Iterable[LedgerPublish]) -> dict[Identifier, str | None]:
@@ -136,11 +141,11 @@ def write(base: Base, folder: Path, again: Collection[str] = ()) -> None:
     """Write the folder for dbt's ``--state``.
 
     Args:
-        base: The publish; its outdated nodes are left out, so that dbt counts them as modified.
+        base: The publish; its modified nodes are left out, so that dbt counts them as modified.
         folder: The folder.
         again: Other nodes to leave out.
     """
-    left_out = {*base.outdated, *again}
+    left_out = {*base.modified, *again}
     nodes = {key: node for key, node in base.manifest["nodes"].items() if key not in left_out}
     folder.mkdir(parents=True, exist_ok=True)
     kept = {**base.manifest, "nodes": nodes}

@@ -32,7 +32,7 @@ _TITLES: Mapping[Outcome, str] = {
 }
 _UNSEEN = "Readers of main do not see its changes."
 _SENTENCES: Mapping[Outcome, str] = {
-    "nothing": "No model, seed or snapshot differs from main.",
+    "nothing": "No model, seed or snapshot differs from the newest published code.",
     "unfinished": "The audit was stopped, failed before its first table, or is still running. "
     f"{_UNSEEN}",
     "ready": f"All changed tables have passed their tests on the branch. {_UNSEEN}",

@@ -24,7 +24,7 @@ from sparkwap.ledger.records import candidates_digest
 from sparkwap.pr import base as bases
 from sparkwap.pr import comment
 from sparkwap.pr.base import Base
-from sparkwap.pr.merging import Differing, differing
+from sparkwap.pr.merging import Differing, differing, listed
 from sparkwap.pr.results import StateResult, pull_request_state
 from sparkwap.pr.standing import BranchState, standing
 from sparkwap.runs import replay_moment
@@ -38,6 +38,8 @@ FOLDER = "pr"
 AUDIT = "audit.txt"
 """The file in the folder of a branch with the outcome of an audit that has built nothing."""
 
+_UNBUILT = ("nothing", "published", "undone", "discarded")
+"""The states in which the branch has neither a table nor a failed node."""
 
 _OUTCOMES: Mapping[str, CommandOutcome] = {
     "rejected": "rejected",
@@ -81,7 +83,6 @@ class PullRequest:
     ) -> None:
         self.branch = branch
         replay_moment.refuse(call.variables, "sparkwap pr")
-        next_command.set_target(call.target, call.profile)
         own = ("wap_publish", "wap_branch")
         self._call = replace(
             call,
@@ -124,7 +125,13 @@ class PullRequest:
 
     def base(self) -> Base | None:
         """Return the publish to compare with; None if there is none yet."""
-        return bases.find(self.lake.ledger, self.manifest, self._wanted) if self.lake else None
+        ledger = self.lake.ledger if self.lake else None
+        found = bases.find(ledger, self.manifest, self._wanted) if ledger else None
+        if ledger is None or found is None or not found.outdated:
+            return found
+        # Others merged the outdated nodes that this branch has never built.
+        own = found.outdated & ledger.built_on(self.branch)
+        return replace(found, modified=found.modified | own, outdated=found.outdated - own)
 
     @property
     def is_open(self) -> bool:
@@ -135,8 +142,7 @@ class PullRequest:
     @property
     def _is_used(self) -> bool:
         """Whether the branch has a table or view, or the ledger a failed node of it."""
-        unused = ("nothing", "published", "undone", "discarded")
-        return self.is_open or self.standing().outcome not in unused
+        return self.is_open or self.standing().outcome not in _UNBUILT
 
     def standing(self) -> BranchState:
         """Return the present state of the branch."""
@@ -154,9 +160,9 @@ class PullRequest:
 
     def reported(self) -> BranchState:
         """Return the state of the branch for a reviewer of the present code."""
-        found = self.standing()
+        found = self._after_audit(self.standing())
         if found.outcome not in ("ready", "moved"):
-            return self._discarded_by_audit(found)
+            return found
         try:
             lines = self._differing(found).lines()
         except SparkwapError as error:
@@ -165,12 +171,15 @@ class PullRequest:
             self._tell(line.strip())
         return replace(found, outcome="stale") if lines else found
 
-    def _discarded_by_audit(self, found: BranchState) -> BranchState:
-        """Return the state with the outcome of an audit that has discarded and built nothing."""
+    def _after_audit(self, found: BranchState) -> BranchState:
+        """Return the state with the outcome of an audit that has built nothing."""
         file = self._folder / AUDIT
-        if found.outcome != "discarded" or not file.exists():
-            return found
-        return replace(found, outcome="nothing" if file.read_text() == "nothing" else "unfinished")
+        outcome = file.read_text() if file.exists() else ""
+        if outcome == "nothing" and found.outcome == "discarded":
+            return replace(found, outcome="nothing")
+        # The ledger has no row of such an audit, but perhaps those of an earlier push.
+        unfinished = replace(found, outcome="unfinished", nodes=(), tests=())
+        return unfinished if outcome == "unfinished" else found
 
     @property
     def _folder(self) -> Path:
@@ -189,19 +198,21 @@ class PullRequest:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / AUDIT).write_text("unfinished")
+        before = self.standing()
         end = self._build(force=force, publish=False)
-        if not end.code:
-            (self._folder / AUDIT).write_text("nothing")
         found = self.standing()
-        if found.outcome in ("nothing", "discarded", "undone"):
+        if found.outcome in _UNBUILT or (end.code and found == before):
+            if not end.code:
+                (self._folder / AUDIT).write_text("nothing")
             self._tell(
                 f"dbt ended with code {end.code}, and nothing was built on {self.branch}"
                 if end.code
-                else "no model, seed or snapshot differs from its published code"
+                else "no model, seed or snapshot differs from the newest published code"
             )
         else:
+            (self._folder / AUDIT).unlink(missing_ok=True)
             self._tell_standing(found)
-        result = pull_request_state(self._discarded_by_audit(found))
+        result = pull_request_state(self._after_audit(found))
         return replace(self._end(end, found), result=result)
 
     def publish(self) -> CommandEnd:
@@ -222,6 +233,7 @@ class PullRequest:
             raise NotPublished(_not_audited(self.branch, differs))
         if found.outcome not in ("ready", "moved"):
             self._tell(f"main has all changes of {self.branch}; there is nothing to publish")
+            self._tell_outdated(self.base())
             return self._end(None, found)
         if found.outcome == "ready":
             end = self._operation("wap_publish", candidates=candidates_digest(found.nodes))
@@ -298,6 +310,7 @@ class PullRequest:
             return ["--select", *self._select] if self._select else []
         bases.write(found, self._folder, again)
         self._tell(f"comparing with the code of {found}")
+        self._tell_outdated(found)
         return [
             "--select",
             *selection(self._select),
@@ -309,6 +322,7 @@ class PullRequest:
         ]
 
     def _published(self) -> CommandEnd:
+        (self._folder / AUDIT).unlink(missing_ok=True)
         if self.is_open:
             # Tables of stored failures may remain, which are no longer needed.
             self._discard(force=False)
@@ -347,6 +361,13 @@ class PullRequest:
         published = self.base()
         live = published.code if published else {}
         return differing(found, digests(self.manifest), audited, live)
+
+    def _tell_outdated(self, found: Base | None) -> None:
+        if found and found.outdated:
+            self._tell(
+                f"merged earlier, and not published yet: {listed(sorted(found.outdated))}. This "
+                "does not belong to this pull request; the next build of production publishes it"
+            )
 
     def _tell_standing(self, found: BranchState) -> None:
         self._tell(f"{self.branch} {comment.title(found.outcome)}")

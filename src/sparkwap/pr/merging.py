@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sparkwap.ledger.code import BUILT, name_of
+from sparkwap.ledger.code import BUILT, name_of, same
 from sparkwap.pr.standing import BranchState
 
 Digests = Mapping[str, str]
@@ -38,7 +38,7 @@ class Differing:
             "audited, but no longer in the project": self.absent,
             "changed, but not audited": self.unaudited,
         }
-        return [f"  {title}: {_listed(ids)}" for title, ids in groups.items() if ids]
+        return [f"  {title}: {listed(ids)}" for title, ids in groups.items() if ids]
 
 
 def differing(
@@ -71,7 +71,9 @@ def differing(
     unchanged = code(last[1]) if last else {}
     return Differing(
         # A test that ran and is no longer in the project is no difference.
-        tuple(sorted(key for key, digest in ran.items() if key in now and now[key] != digest)),
+        tuple(
+            sorted(key for key, digest in ran.items() if key in now and not same(now[key], digest))
+        ),
         tuple(sorted(on_branch - now.keys())),
         tuple(
             sorted(
@@ -79,12 +81,14 @@ def differing(
                 for key, digest in now.items()
                 if key.split(".")[0] in BUILT
                 and key not in on_branch
-                and digest not in (unchanged.get(key), lake.get(key))
+                and not same(digest, unchanged.get(key))
+                and not same(digest, lake.get(key))
             )
         ),
     )
 
 
-def _listed(ids: Sequence[str]) -> str:
+def listed(ids: Sequence[str]) -> str:
+    """Return the names of nodes and tests as one text."""
     more = len(ids) - _SHOWN
     return ", ".join(map(name_of, ids[:_SHOWN])) + (f" and {more} more" if more > 0 else "")

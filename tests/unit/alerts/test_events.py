@@ -11,6 +11,7 @@ from sparkwap.alerts import events
 from sparkwap.alerts.events import Failure, Quarantined
 from sparkwap.alerts.project import of_manifest
 from sparkwap.catalog.model import PublishedEntry
+from sparkwap.core import next_command
 from sparkwap.gate.facts import AuditTest, BuiltNode, TestResult
 from sparkwap.gate.settings import GateSettings
 from sparkwap.gate.verdicts import decide
@@ -229,3 +230,18 @@ def test_a_quarantine_above_the_threshold_has_an_event(
     if exceeded:
         assert found[0].reasons[0].startswith(f"{bad} row")
         assert found[0].commands[0].command == "sparkwap quarantine list"
+
+
+def test_the_commands_of_an_alert_have_the_target() -> None:
+    next_command.set_target("prod")
+    found = [
+        *events.of_quarantine(
+            [Quarantined("model.shop.orders", "shop.raw", 5, 0)],
+            0,
+            run_id=RUN,
+            at=NOW,
+            project=PROJECT,
+        ),
+        events.example(run_id=RUN, at=NOW),
+    ]
+    assert all(one.command.endswith(" --target prod") for e in found for one in e.commands)

@@ -394,10 +394,25 @@ def test_files_that_the_selection_does_not_read_are_not_held(
 ) -> None:
     monkeypatch.setattr(build, "known_files", lambda *_: {})
     assert lake.build("--select", "other") == 0
-    assert lake.builds == [JANUARY]
+    assert lake.builds == [JANUARY, FEBRUARY], "no drop only of files that it does not read"
     assert lake.end.outcome == "published"
-    assert lake.end.result.waiting == (str(FEBRUARY), str(MARCH))
-    assert "do not read all files of the drop 2024-01-31" in lake.lines[-1]
+    assert lake.end.result.waiting == (str(JANUARY), str(FEBRUARY), str(MARCH))
+    assert "not read all files of the drops 2024-01-31, 2024-02-29, 2024-03-31" in lake.lines[-1]
+
+
+def test_a_selection_reads_its_files_after_older_ones_of_others(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def known(*given: Any) -> Mapping[str, str]:
+        return {name: file for name, file in lake.known(*given).items() if name[0] == "b"}
+
+    monkeypatch.setattr(build, "known_files", known)
+    assert lake.build("--select", "raw_b+") == 0
+    assert lake.builds == [JANUARY, FEBRUARY]
+    assert "not read all files of the drops 2024-01-31, 2024-02-29, 2024-03-31" in lake.lines[-1]
+    assert lake.build("--select", "raw_b+") == 0
+    lake.bad = {JANUARY: 0}
+    assert lake.build("--select", "raw_b+") == EXIT_CODES["held"]
 
 
 @pytest.mark.parametrize("stops", [JANUARY, MARCH, None])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkwap.core import next_command
+from sparkwap.core.dbt_cli import parse_call
 
 
 @pytest.mark.parametrize(
@@ -50,9 +51,6 @@ def test_a_build_names_its_nodes_if_they_are_few(
 
 
 def test_all_commands_have_the_target_of_the_present_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(next_command, "_given", "")
-    for name in ("DBT_TARGET", "DBT_ENGINE_TARGET"):
-        monkeypatch.delenv(name, raising=False)
     next_command.set_target("prod")
     assert (
         next_command.sparkwap("pr audit --branch a") == "sparkwap pr audit --branch a --target prod"
@@ -60,6 +58,9 @@ def test_all_commands_have_the_target_of_the_present_one(monkeypatch: pytest.Mon
     assert next_command.dbt("test", branch="a") == "SPARKWAP_BRANCH=a dbt test --target prod"
     next_command.set_target("prod", "a shop")
     assert next_command.sparkwap("build") == "sparkwap build --target prod --profile 'a shop'"
-    monkeypatch.setenv("DBT_TARGET", "prod")
-    next_command.set_target("prod")
-    assert next_command.dbt("test") == "dbt test"
+    # Such as in a comment or an alert, whose readers do not have the variable.
+    monkeypatch.setenv("DBT_TARGET", "ci")
+    parse_call([])
+    assert next_command.dbt("test") == "dbt test --target ci"
+    parse_call(["--target", "prod"])
+    assert next_command.sparkwap("build") == "sparkwap build --target prod"

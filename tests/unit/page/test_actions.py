@@ -45,7 +45,7 @@ def test_an_operation_runs_dbt_without_a_shell() -> None:
     assert not more.get("shell")
     assert more["stdin"] == subprocess.DEVNULL
     assert done == actions.Done(
-        "dbt run-operation wap_discard --args '{branch: pr_1}'", True, "Discarded pr_1"
+        "dbt run-operation wap_discard --args '{branch: pr_1}' --target pr", True, "Discarded pr_1"
     )
 
 

@@ -14,7 +14,7 @@ from helpers.documents import commands
 from sparkwap import diff
 from sparkwap.catalog import UndonePublish
 from sparkwap.cli import main
-from sparkwap.core import dbt_cli, next_command
+from sparkwap.core import dbt_cli
 from sparkwap.core.command_end import EXIT_CODES
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired
@@ -405,14 +405,37 @@ def test_a_changed_variable_of_the_project_is_a_change(
     assert world.lake.branches.all() == [], "nothing differs"
 
 
-def test_a_table_that_the_newest_publish_has_left_out_is_modified(world: World) -> None:
+def test_an_audited_table_that_the_newest_publish_has_left_out_is_modified(world: World) -> None:
     world.build()
-    world.code = "select 2"
+    world.code, world.ok = "select 2", False
+    assert pr("audit") == EXIT_CODES["rejected"]
+    world.lake.branches.discard("pr_1")
     world.build_other()
     assert pr("publish") == EXIT_CODES["rejected"], "its change is not live"
+    world.ok = True
     assert pr("audit") == 0
     assert pr("publish") == 0
     assert len(world.live()) == 3
+
+
+def test_a_table_that_others_have_merged_does_not_reject(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.build()
+    world.code, world.ok = "select 2", False
+    world.build_other()
+    for _ in range(2):
+        assert pr("publish") == 0, "such as of a change of the documentation"
+        assert "merged earlier, and not published yet: orders" in capsys.readouterr().err
+        assert pr("audit") == 0
+        assert "merged earlier, and not published yet: orders" in capsys.readouterr().err
+    assert world.live() == [0, 1]
+    world.code, world.ok = "select 3", True
+    assert pr("audit") == 0
+    assert pr("publish") == 0
+    world.code, world.ok = "select 4", False
+    world.build_other()
+    assert pr("audit") == 0, "of a later pull request of this name"
 
 
 def test_a_publish_continues_after_a_refused_publish(world: World) -> None:
@@ -529,18 +552,86 @@ def test_a_comment_after_an_audit_that_built_nothing(
     assert "is closed" in comment()
 
 
+def test_a_comment_does_not_show_the_rejected_tables_of_an_earlier_push(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.build()
+    world.code, world.ok = "select 2", False
+    assert pr("audit") == EXIT_CODES["rejected"]
+    assert pr("comment", "--no-diff") == 0
+    assert "| `shop.orders` |" in capsys.readouterr().out
+    monkeypatch.setattr(world, "dbt", lambda *_, **__: 1)  # another run uses the branch
+    assert pr("audit") != 0
+    assert "nothing was built on pr_1" in capsys.readouterr().err
+    assert pr("comment", "--no-diff") == 0
+    comment = capsys.readouterr().out
+    assert "has an unfinished audit" in comment
+    assert "shop.orders" not in comment
+
+
+@pytest.mark.parametrize("before", ["nothing", "published"])
+def test_a_comment_after_a_first_audit_that_built_nothing(
+    before: str, world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(call: Any, again: str) -> Any:
+        raise ConfigError("dbt cannot parse the project: x.")
+
+    world.build()
+    world.code = "select 2"
+    if before == "published":
+        assert pr("audit") == 0
+        assert pr("publish") == 0
+        assert pr("audit") == 0
+        assert pr("comment") == 0
+        assert "All its changes are live" in capsys.readouterr().out
+        world.code = "select 3"
+    parse = dbt_cli.DbtCall.manifest
+    monkeypatch.setattr(dbt_cli.DbtCall, "manifest", broken)
+    assert pr("audit") == EXIT_CODES["usage"]
+    assert pr("comment") == 0
+    assert "has an unfinished audit" in capsys.readouterr().out
+    monkeypatch.setattr(dbt_cli.DbtCall, "manifest", parse)
+    build = world.build
+    monkeypatch.setattr(world, "build", lambda **_: 2)
+    assert main(["pr", "audit", "--branch", "pr_1", "--output", "json"]) == EXIT_CODES["usage"]
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["result"]["state"] == "unfinished"
+    assert "dbt ended with code 2" in printed.err
+    monkeypatch.setattr(world, "build", build)
+    assert pr("audit") == 0
+    world.lake.branches.discard("pr_1")
+    assert pr("comment") == 0
+    assert "is closed" in capsys.readouterr().out
+
+
 def test_the_next_commands_are_for_the_same_target(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(next_command, "_given", "")
     world.build()
     world.code = "select 2"
     assert pr("audit", "--target", "prod") == 0
     assert "sparkwap pr publish --branch pr_1 --target prod" in capsys.readouterr().err
-    assert pr("comment", "--no-diff", "--target", "prod") == 0
+    monkeypatch.setenv("DBT_TARGET", "prod")
+    assert pr("comment", "--no-diff") == 0
     assert "sparkwap pr publish --branch pr_1 --target prod " in capsys.readouterr().out
 
 
 def test_an_unknown_base_is_refused(world: World) -> None:
     with pytest.raises(ConfigError, match="is no publish or run"):
         base.find(world.lake.ledger, BEFORE, "12345678")
+
+
+def test_the_code_of_an_older_version_is_compared_without_variables(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.code = "select least"
+    world.build()
+    world.code = "select least with 5"
+    assert pr("audit") == 0
+    assert "no model, seed or snapshot differs" in capsys.readouterr().err
+    assert pr("publish") == 0, "as of a change of the documentation"
+    world.code = "select 2, least"
+    assert pr("audit") == 0
+    world.code = "select 2, least with 5"
+    assert pr("publish") == 0
+    assert len(world.live()) == 3
