@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from sparkwap.core import next_command
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing.entry import Entry
 from sparkwap.landing.errors import LandingError
@@ -76,7 +77,7 @@ def pending(files: Iterable[LandingFile], known: Mapping[str, str]) -> list[Land
                 f"{file.path} was read before with other content (SHA-256 "
                 f"{known[file.name][:12]}..., now {file.sha256[:12]}...). Nothing was read; the "
                 "tables keep the first content. Put the old file back and deliver the correction "
-                "as a new file under a later load date, then: sparkwap build"
+                f"as a new file under a later load date, then: {next_command.sparkwap('build')}"
             )
     return new
 

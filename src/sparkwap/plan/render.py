@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from sparkwap.core import next_command
 from sparkwap.core.names import short_run_id
 from sparkwap.core.text import counted
 from sparkwap.ledger.code import name_of
@@ -27,7 +28,7 @@ def text(plan: Plan) -> list[str]:
         others = counted(left, "other test")
         lines.append(f"  {others}: each runs if a node that it reads is built, else it is reused")
     if plan.stale:
-        lines.append("Build these alone: sparkwap build --stale")
+        lines.append(f"Build these alone: {next_command.sparkwap('build --stale')}")
     return lines
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from sparkwap.core import next_command
 from sparkwap.core.personal import RAW_TEXT
 from sparkwap.core.text import counted
 from sparkwap.page import charts, key_history, quarantine, queries
@@ -31,7 +32,7 @@ def draw_quarantine(page: Page) -> None:
         st.success("No row is in quarantine.")
         count = counted(len(found), "table")
         st.caption(f"Checked: {count} of landing files. To read new files:")
-        st.code("sparkwap build", language="shell")
+        st.code(next_command.sparkwap("build"), language="shell")
         return
     for table in waiting:
         with st.container(border=True):
@@ -44,7 +45,7 @@ def draw_quarantine(page: Page) -> None:
             with st.expander("The rows"):
                 _draw_bad_rows(page, table)
             st.caption("After you have fixed the landing entry, read the rows again:")
-            st.code(f"sparkwap quarantine replay {table.model}", language="shell")
+            st.code(next_command.sparkwap(f"quarantine replay {table.model}"), language="shell")
 
 
 def _draw_bad_rows(page: Page, table: quarantine.Quarantine) -> None:
@@ -55,7 +56,7 @@ def _draw_bad_rows(page: Page, table: quarantine.Quarantine) -> None:
     elif personal:
         named = escape_markdown(", ".join(sorted(personal)))
         st.caption(f"Not shown, because the table has personal columns: {named}. In a terminal:")
-        st.code(f"sparkwap quarantine list {table.model}", language="shell")
+        st.code(next_command.sparkwap(f"quarantine list {table.model}"), language="shell")
     elif not page.unlocked:
         draw_locked("the rows as they were delivered")
     else:
