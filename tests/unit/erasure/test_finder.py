@@ -328,6 +328,13 @@ def test_a_value_may_be_a_part_of_its_correction(people: People, former: str, ne
     assert left == ({43, 44, 45} if former.replace("  ", " ") == new else {43, 44})
 
 
+def test_a_correction_may_be_a_part_of_the_value(people: People) -> None:
+    people.table("notes", None, said=[f"call {ANNA} today"])
+    asked = {**ASKED, "values": {"email": ANNA.rpartition(".")[0]}}
+    with pytest.raises(ConfigError, match=r"the table s\.notes holds the subject"):
+        people.call(asked, Rectify)
+
+
 @pytest.mark.parametrize("name", ["Price", "Goods", "Shelf", "Northwind"])
 def test_a_person_may_have_the_name_of_a_column_or_table(people: People, name: str) -> None:
     marks = {"customer_id": KEY, "last_name": PERSONAL}
