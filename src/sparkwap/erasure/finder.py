@@ -58,8 +58,6 @@ class Found:
         search: The keys and values for which the proof searches.
         shared: Column -> the number of personal values that also belong to others, so the proof
             cannot search for them.
-        names: Number of keys and values that are also names in the lake or the project, so the
-            proof searches for them only in their own columns.
         staying: Marked table -> the columns in which rows that stay would hold the subject.
         blockers: What to do before the operation, in words.
         heads: The snapshot of ``main`` of each place.
@@ -73,7 +71,6 @@ class Found:
     others: set[Identifier] = field(default_factory=set)
     search: Search = field(default_factory=lambda: Search(frozenset()))
     shared: Mapping[str, int] = field(default_factory=dict)
-    names: int = 0
     staying: Mapping[Identifier, set[str]] = field(default_factory=dict)
     blockers: list[str] = field(default_factory=list)
     heads: Mapping[Identifier, int | None] = field(default_factory=dict)
@@ -229,9 +226,7 @@ class SubjectFinder:
         own = {name: frozenset(found_texts) for name, found_texts in journal.values.items()}
         shared = self._files.each(paths, lambda path, data: scanner.shared(path, data, own))
         found.shared = {name: len(texts) for name, texts in sorted(shared.items())}
-        search = _search(self._request, journal, shared)
-        found.search = search.without(self._names())
-        found.names = len(search.words) - len(found.search.words)
+        found.search = _search(self._request, journal, shared).with_names(self._names())
         scanner = replace(scanner, search=found.search)
         found.proof = self._files.scan(scanner, paths)
         found.others = found.proof.tables(file_references.reachable(self._lake, rows.others()))

@@ -53,10 +53,11 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
             + ", ".join(f"{name} {count}" for name, count in found.shared.items())
             + "), so the proof does not search for them."
         )
-    if found.names:
+    if found.search.names:
         lines.append(
-            f"{found.names} of its keys and values are also names of tables, columns or the "
-            "project, so the proof searches for them only in their own columns."
+            f"{len(found.search.names)} of its keys and values are also names of tables, columns "
+            "or the project, so the proof does not search for them where such names stand "
+            "(schemas, headers, paths, ids of the ledger)."
         )
     lines += of_others(found.others)
     for identifier in sorted(found.touched() & set(states)):
@@ -141,6 +142,7 @@ def document(
     outside: Sequence[str],
     of_server: Sequence[str],
     shared: int,
+    names: int,
     not_reached: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the report, from the results of the operation."""
@@ -162,6 +164,7 @@ def document(
             for expired in forgotten
         ],
         "values_shared_with_others": shared,
+        "values_that_are_names": names,
         "not_looked_at": sorted(request.ignored),
         "outside_the_lake": list(outside),
         "of_the_running_server": list(of_server),

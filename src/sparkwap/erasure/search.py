@@ -34,6 +34,7 @@ case, so they have each token of the words that they contain; see `Search.tokens
 NO_TOKEN = "[^a-z0-9à-öø-ÿ]"
 """A character between the tokens of a text in lower case."""
 
+_NAME = re.compile(r"[\w-]+")
 _LETTERS = re.compile("[\x00-\x7fÀ-ÿ]*")
 _TOKEN = re.compile("[a-z0-9à-öø-ÿ]+")
 _PAIR = re.compile(r"([A-Za-z_]\w*)=([^/,&\s]*)")
@@ -97,12 +98,14 @@ class Search:
         keys: The subject's keys, as text.
         values: Personal column (lower case) -> the subject's values in it, as text.
         words: The keys and values to search for everywhere, as whole words, in any case.
+        names: Words that are also names in the lake. Where names stand, they are not searched for.
         new: New values. A word within one of them, in this very spelling, is not found.
     """
 
     keys: frozenset[str]
     values: Mapping[str, frozenset[str]] = field(default_factory=dict)
     words: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
     new: frozenset[str] = frozenset()
 
     @classmethod
@@ -163,8 +166,8 @@ class Search:
             return True
         return any(self._in(self._key_pattern, one) for one in (text, *_decoded(text)))
 
-    def without(self, names: str) -> Search:
-        """Return the search without the words that a text of names contains."""
+    def with_names(self, names: str) -> Search:
+        """Return the search with the words that a text of names contains."""
         words = self.words
         while pattern := replace(self, words=words)._pattern:
             found = {word.lower() for word in pattern.findall(names)}
@@ -172,7 +175,18 @@ class Search:
             if left == words:
                 break
             words = left
-        return replace(self, words=words)
+        return replace(self, names=self.words - words)
+
+    @cached_property
+    def in_names(self) -> Search:
+        """The search where names of the lake stand, such as in schemas and paths."""
+        return replace(self, words=self.words - self.names)
+
+    @cached_property
+    def in_ids(self) -> Search:
+        """The search where ids and names of any project stand, which are words of letters."""
+        words = self.in_names.words
+        return replace(self, words=frozenset(w for w in words if not _NAME.fullmatch(w)))
 
     def _in(self, pattern: re.Pattern[str] | None, text: str) -> bool:
         if pattern is None:

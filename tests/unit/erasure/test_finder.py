@@ -335,7 +335,7 @@ def test_a_correction_may_be_a_part_of_the_value(people: People) -> None:
         people.call(asked, Rectify)
 
 
-@pytest.mark.parametrize("name", ["Price", "Goods", "Shelf", "Northwind"])
+@pytest.mark.parametrize("name", ["Price", "Goods", "Shelf", "Northwind", "Warehouse"])
 def test_a_person_may_have_the_name_of_a_column_or_table(people: People, name: str) -> None:
     marks = {"customer_id": KEY, "last_name": PERSONAL}
     people.table("crm", marks, customer_id=[42, 43], last_name=[name, "Smith"], price=[1, 2])
@@ -348,6 +348,43 @@ def test_a_person_may_have_the_name_of_a_column_or_table(people: People, name: s
     assert "Proven" in said and "1 of its keys and values are also names" in said
     assert [row["last_name"] for row in people.rows("crm")] == ["Smith"]
     assert "northwind" in {row["project"] for row in people.lake.ledger.rows("runs")}
+
+
+@pytest.mark.parametrize("name", ["Price", "Northwind"])
+def test_a_value_that_is_a_name_is_searched_for_in_the_data(people: People, name: str) -> None:
+    marks = {"customer_id": KEY, "last_name": PERSONAL}
+    text = {"customer_id": KEY, "said": {"subject_text": "customer"}}
+    people.table("crm", marks, customer_id=[42, 43], last_name=[name, "Smith"], price=[1, 2])
+    people.table("calls", text, customer_id=[43, 44], said=[f"I am {name}", "hi"])
+    people.table("notes", None, said=[f"call {name.lower()}"])
+    people.project = "northwind"
+    with pytest.raises(ConfigError, match=r"the table s\.notes holds .*; column said;"):
+        people.call(ASKED)
+    people.lake.catalog.drop_table(("s", "notes"))
+    shutil.rmtree(people.folder / "warehouse" / "s" / "notes")
+    assert "Proven" in people.call(ASKED)
+    assert [row["customer_id"] for row in people.rows("calls")] == [44]
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"), [("Northwind", True), ("Branch", True), ("North@wind", False)]
+)
+def test_the_ledger_keeps_names_of_other_projects(people: People, name: str, kept: bool) -> None:
+    marks = {"customer_id": KEY, "last_name": PERSONAL}
+    people.table("crm", marks, customer_id=[42, 43], last_name=[name, "Smith"])
+    now = datetime.now(UTC)
+    run = {"run_id": "r1", "project": name.lower(), "started_at": now, "message": f"for {name}"}
+    node = {"run_id": "r1", "node_id": f"model.{name.lower()}.crm", "how": "branch"}
+    node |= {"schema": "s", "name": "crm", "built_on": {f"s.{name}": "1"}, "reason": name}
+    people.lake.ledger.append(LedgerRows("runs", [{**run, "outcome": "published"}]))
+    people.lake.ledger.append(LedgerRows("nodes", [{**node, "status": "built", "built_at": now}]))
+    assert "Proven" in people.call(ASKED)
+    run = next(row for row in people.lake.ledger.rows("runs") if row["run_id"] == "r1")
+    (node,) = people.lake.ledger.rows("nodes")
+    assert (run["message"], node["reason"]) == ("(erased)", "(erased)")
+    assert (run["project"] == name.lower()) is kept
+    assert (node["node_id"] == f"model.{name.lower()}.crm") is kept
+    assert node["how"] == "branch"
 
 
 def test_rows_that_spark_does_not_find_are_told_before(
