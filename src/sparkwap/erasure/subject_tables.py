@@ -16,10 +16,10 @@ become null.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import Any, Literal
 from uuid import UUID
 
@@ -327,12 +327,9 @@ def key_values(keys: Iterable[str], kinds: Collection[str]) -> set[str]:
 
 def _value(key: str, kind: str) -> str | None:
     if is_number(kind):
-        try:
-            number = Decimal(key)
-        except ArithmeticError:
-            return None
-        whole = number.is_finite() and abs(number) < 10**38 and number % 1 == 0
-        return str(int(number)) if whole else None
+        # Python reads more texts as numbers than Spark, such as 1_000, which may be another key.
+        number = re.fullmatch(r"([+-]?)0*([0-9]{1,38})([.]0*)?", key)
+        return str(int(number[1] + number[2])) if number else None
     with suppress(ValueError):
         # Spark reads a UUID as text of this form.
         return str(UUID(key)) if len(key) == len(str(UUID(int=0))) else key
