@@ -58,6 +58,7 @@ class Found:
         search: The keys and values for which the proof searches.
         shared: Column -> the number of personal values that also belong to others, so the proof
             cannot search for them.
+        skipped: The number of listed keys (``keys_from``) that cannot be a value of a key column.
         staying: Marked table -> the columns in which rows that stay would hold the subject.
         blockers: What to do before the operation, in words.
         heads: The snapshot of ``main`` of each place.
@@ -71,6 +72,7 @@ class Found:
     others: set[Identifier] = field(default_factory=set)
     search: Search = field(default_factory=lambda: Search(frozenset()))
     shared: Mapping[str, int] = field(default_factory=dict)
+    skipped: int = 0
     staying: Mapping[Identifier, set[str]] = field(default_factory=dict)
     blockers: list[str] = field(default_factory=list)
     heads: Mapping[Identifier, int | None] = field(default_factory=dict)
@@ -138,7 +140,10 @@ class SubjectFinder:
         )
         self._check_values(found.places)
         found.heads = {place.identifier: tables[place.identifier].main for place in found.places}
-        journal.learn(key_values(self._keys(columns), self._key_types(found, marked)), {}, ())
+        keys, listed = self._keys(columns), request.source is not None
+        values = key_values(keys, self._key_types(found, marked), skip=listed)
+        found.skipped = len(keys) - len(values)
+        journal.learn(set().union(*values.values()), {}, ())
         journal.learn(self._spellings(found.places), {}, ())
         scanner = self._read(found)
         for place in found.places:

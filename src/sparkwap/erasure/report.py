@@ -42,6 +42,11 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
     ]
     if compared:
         lines.append(f"The keys are compared with {', '.join(compared)}.")
+    if found.skipped:
+        lines.append(
+            f"{found.skipped} of the keys in {request.keys_from} cannot be a value of any of these "
+            "columns, such as a text for numbers. They are left out and stay in that table."
+        )
     holding = found.proof.holding
     lines.append(
         f"{len(holding)} of {len(found.proof.files)} files of the lake hold the subject "

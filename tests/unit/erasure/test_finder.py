@@ -159,6 +159,17 @@ def test_keys_may_be_listed_as_numbers_with_fractions(people: People) -> None:
     assert (len(people.rows("people")), people.rows("listed")) == (2, [])
 
 
+def test_listed_keys_that_are_no_values_are_left_out(people: People) -> None:
+    people.table("listed", None, id=["42", "n/a", "4.2"])
+    asked = {"subject": "customer", "keys_from": "s.listed.id", "confirm": True}
+    said = people.call(asked)
+    assert "2 of the keys in s.listed.id cannot be a value" in said and "Proven" in said
+    assert len(people.rows("people")) == 2
+    assert [row["id"] for row in people.rows("listed")] == ["n/a", "4.2"]
+    with pytest.raises(ConfigError, match="2 of 2 keys cannot be a value"):
+        people.call(asked)
+
+
 @pytest.mark.parametrize("key", ["anna", "4.2", "nan", "1e99"])
 def test_a_key_that_is_no_value_of_a_key_column_is_refused(people: People, key: str) -> None:
     with pytest.raises(ConfigError, match=r"1 of 2 keys cannot be .* \(their types: bigint\)"):
