@@ -302,9 +302,9 @@ def _parts(word: str) -> list[str]:
 
 
 def _lengths(word: str) -> set[str]:
-    """Return the bytes before a text in Avro, Protobuf and Variant, as characters."""
+    """Return the bytes before a text in Avro, Protobuf, Variant and CBOR, as characters."""
     size = len(word.encode())
-    found = {size << 2 | 1 if size < 64 else 0}
+    found = {size << 2 | 1 if size < 64 else 0, *([0x60 + size] if size < 24 else ())}
     for number in (size, size * 2):
         while number > 127:
             number >>= 7

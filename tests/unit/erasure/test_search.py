@@ -131,7 +131,8 @@ def test_a_length_before_a_text_is_no_letter_of_it(size: int) -> None:
     avro = bytes([double] if double < 128 else [double & 127 | 128, double >> 7]) + text.encode()
     variant = bytes([size << 2 | 1]) if size < 64 else bytes([0x40]) + size.to_bytes(4, "little")
     length = bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
-    for data in (avro, variant + text.encode(), b"\x0a" + length + text.encode()):
+    cbor = [b"\xa1\x61e" + bytes([0x60 + size]) + text.encode()] if size < 24 else []
+    for data in (avro, variant + text.encode(), b"\x0a" + length + text.encode(), *cbor):
         message = b"\x00\x00\x00\x00\x07" + data + b"after"
         assert search.in_text("base64:" + base64.b64encode(message).decode())
         assert search.in_column(message, frozenset())
