@@ -390,14 +390,27 @@ class SubjectFinder:
             blockers.extend(self._own_blockers(self._states[identifier]))
         for identifier, columns in sorted(found.staying.items()):
             name = ".".join(identifier)
+            place = next(one for one in found.places if one.identifier == identifier)
             blockers.append(
                 f"rows of {name} that stay hold the subject (column {', '.join(sorted(columns))}): "
-                "give the keys as they have them, or mark the column (`personal` to clear it with "
-                "on_erase: clear, `subject_text` to delete the rows that name the subject), or "
-                "correct them, or ignore the column if it has other data (ignore: "
-                f"[{name}.<column>])"
+                f"give the keys as they have them, or {self._ways(place, columns)}, or correct "
+                f"them, or ignore the column if it has other data (ignore: [{name}.<column>])"
             )
         return [*blockers, *self._unmarked(found, reached)]
+
+    def _ways(self, place: SubjectTable, columns: Iterable[str]) -> str:
+        """Return what would remove the subject from rows that stay."""
+        if not self._request.erases:
+            return "give the column a new value, too (`values`; it needs the mark `personal`)"
+        if all(map(place.is_personal, columns)):
+            return (
+                "set the key in these rows, or mark the column also as `subject_text` to delete "
+                "the rows that name the subject"
+            )
+        return (
+            "mark the column (`personal` to clear it with on_erase: clear, `subject_text` to "
+            "delete the rows that name the subject)"
+        )
 
     def _open(self, found: Found, reached: set[Identifier]) -> Iterable[tuple[str, str]]:
         holding = found.tables_with_files()

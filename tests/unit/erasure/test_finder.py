@@ -191,6 +191,7 @@ def test_rows_without_a_key_are_not_those_of_others(people: People) -> None:
     with pytest.raises(ConfigError, match=r"rows of s\.orders that stay .*column email\)") as told:
         people.call(ASKED)
     assert "the table s.notes holds the subject" in str(told.value)
+    assert "set the key in these rows, or mark the column also as `subject_text`" in str(told.value)
     assert people.rows("people") == PEOPLE.to_pylist()
     del people.marks["orders"]
     people.lake.catalog.drop_table(("s", "notes"))
@@ -227,6 +228,12 @@ def test_what_would_stay_is_told_before(
     with pytest.raises(ConfigError, match=rf"rows of s\.crm that stay .*column {column}\)"):
         people.call({**ASKED, "keys": keys})
     assert people.snapshots("crm") == 2
+
+
+def test_a_column_that_keeps_a_corrected_value_is_told(people: People) -> None:
+    people.table("crm", MARKS, customer_id=[42], email=[ANNA], ref=[ANNA])
+    with pytest.raises(ConfigError, match=r"s\.crm .*column ref\): .* the column a new value"):
+        people.call({**ASKED, "values": {"email": "anna@new.example"}}, Rectify)
 
 
 def test_a_row_that_is_deleted_because_of_a_text_does_not_stay(people: People) -> None:
