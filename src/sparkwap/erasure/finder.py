@@ -140,8 +140,8 @@ class SubjectFinder:
         )
         self._check_values(found.places)
         found.heads = {place.identifier: tables[place.identifier].main for place in found.places}
-        keys, listed = self._keys(columns), request.source is not None
-        values = key_values(keys, self._key_types(found, marked), skip=listed)
+        keys, kinds = self._keys(columns), self._key_types(found, marked)
+        values = key_values(keys, kinds, skip=request.source is not None)
         found.skipped = len(keys) - len(values)
         journal.learn(set().union(*values.values()), {}, ())
         journal.learn(self._spellings(found.places), {}, ())

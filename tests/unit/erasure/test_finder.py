@@ -392,8 +392,14 @@ def test_the_ledger_keeps_names_of_other_projects(people: People, name: str, kep
     people.table("crm", marks, customer_id=[42, 43], last_name=[name, "Smith"])
     now = datetime.now(UTC)
     run = {"run_id": "r1", "project": name.lower(), "started_at": now, "message": f"for {name}"}
-    node = {"run_id": "r1", "node_id": f"model.{name.lower()}.crm", "how": "branch"}
-    node |= {"schema": "s", "name": "crm", "built_on": {f"s.{name}": "1"}, "reason": name}
+    node: dict[str, Any] = {"run_id": "r1", "node_id": f"model.{name.lower()}.crm"}
+    node |= {
+        "how": "branch",
+        "schema": "s",
+        "name": "crm",
+        "built_on": {f"s.{name}": "1"},
+        "reason": name,
+    }
     people.lake.ledger.append(LedgerRows("runs", [{**run, "outcome": "published"}]))
     people.lake.ledger.append(LedgerRows("nodes", [{**node, "status": "built", "built_at": now}]))
     assert "Proven" in people.call(ASKED)
