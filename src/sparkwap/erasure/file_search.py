@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -171,8 +171,11 @@ class FileSearch:
         fields = _iceberg_fields(file.header)
         # A data file has columns; a manifest or manifest list has records about files.
         found = [f"column {name}" for name in self._cells("avro", data)]
+        look = self
+        if {"partition-spec", "snapshot-id"}.isdisjoint(file.header):
+            look = replace(self, search=replace(self.search, names=frozenset()))
         for record in file.records:
-            found.extend(self._record(record, fields))
+            found.extend(look._record(record, fields))
         for name, value in file.header.items():
             if self.search.in_names.in_text(value) and not self._only_names(value):
                 found.append(f"header entry {name}")
