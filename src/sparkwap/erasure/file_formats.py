@@ -47,6 +47,11 @@ def opened(data: Data) -> pa.NativeFile:
     return data
 
 
+def magic_of(data: Data) -> bytes:
+    """Return the first bytes, which tell the format."""
+    return data[:6] if isinstance(data, bytes) else bytes(data.read_at(6, 0))
+
+
 def unpacked(path: str, data: Data) -> tuple[str, Data]:
     """Return the format of a file, by its content, and its decompressed content.
 
@@ -54,7 +59,7 @@ def unpacked(path: str, data: Data) -> tuple[str, Data]:
         ValueError: The content does not have the format of the file's name, or it is compressed or
             encrypted in an unknown way, so a search of its bytes would find nothing.
     """
-    magic = data[:6] if isinstance(data, bytes) else bytes(data.read_at(6, 0))
+    magic = magic_of(data)
     claims = path.rpartition(".")[2].lower()
     for kind, (mark, ending) in _FORMATS.items():
         if magic.startswith(mark):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,13 +13,33 @@ from pyarrow import orc
 
 from sparkwap.catalog import avro
 from sparkwap.catalog.model import Identifier
+from sparkwap.core.names import LEDGER_SCHEMA
+from sparkwap.core.personal import QUARANTINED_ROW
 from sparkwap.erasure.cells import candidates, is_text, plain
-from sparkwap.erasure.file_formats import Data, decoded, opened, parts, rows_of, whole
+from sparkwap.erasure.file_formats import Data, decoded, magic_of, opened, parts, rows_of, whole
 from sparkwap.erasure.search import Search, bound_text, text_of
 from sparkwap.erasure.subject_tables import SubjectTable
 
 _FIELD_ID = b"PARQUET:field_id"
 _ORC_FIELD_ID = b"iceberg.id"
+_DELETED_IN = {2147483546: "path of deleted rows"}
+"""Iceberg's column in position deletes, by its field id."""
+
+_PATHS = ("file_path", "manifest_path", "referenced_data_file")
+_NAMING_FILES = (b"SQLite", b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83", b"PFA1")
+"""The first bytes of the catalog's database, its write-ahead log, and Puffin files."""
+
+# fmt: off
+LEDGER_IDS = frozenset({
+    "action", "audited", "base_metadata", "branch", "built_on", "candidate", "candidate_metadata",
+    "command", "folder", "how", "inputs", "kind", "metric", "moves", "name", "named", "node_id",
+    "object", "outcome", "parents", "pins", "project", "published_metadata", "reads",
+    "resource_type", "route", "schema", "scope", "severity", "state", "status", "subject",
+    "tables", "tag", "tags", "target", "test_id", "test_name", "undone_metadata", "verdict",
+    "what",
+})
+# fmt: on
+"""The columns of the ledger in which only ids, names and fixed words stand."""
 
 Wanted = Mapping[str, frozenset[str]]
 """Column (lower case) -> the subject's keys or values that it may hold."""
@@ -73,7 +93,7 @@ class FileSearch:
 
     def _footer(self, entries: Mapping[bytes, bytes] | None) -> Iterator[str]:
         for name, value in (entries or {}).items():
-            if self.search.in_text(value.decode("utf-8", "replace")):
+            if self.search.in_names.in_text(value.decode("utf-8", "replace")):
                 yield f"footer entry {name.decode('utf-8', 'replace')}"
 
     def _cells(self, kind: str, data: Data) -> Iterator[str]:
@@ -92,7 +112,7 @@ class FileSearch:
         column = plain(column)
         if pa.types.is_nested(column.type):
             return any(self.holds(inner, inner_name) for inner_name, inner in _parts(column, name))
-        search, wanted = self.search, self.wanted.get(name, frozenset())
+        search, wanted = self._search_of(name), self.wanted.get(name, frozenset())
         if self._raw(name):
             if not pa.types.is_null(column.type) and not _is_string(column.type):
                 raise ValueError(f"{name} is no text")
@@ -108,6 +128,17 @@ class FileSearch:
         place = self.owner.place if self.owner else None
         return place is not None and name in {text.lower() for text in place.texts}
 
+    def _search_of(self, column: str) -> Search:
+        """Return the search for the values of a column, which may be names."""
+        name = column.partition(".")[0]
+        schema = self.owner.identifier[0] if self.owner else None
+        if schema == LEDGER_SCHEMA and name in LEDGER_IDS:
+            return self.search.in_ids
+        # The paths of landing files and of data files.
+        of_quarantine = name == "file_path" and self._raw(QUARANTINED_ROW)
+        is_path = of_quarantine or name in ("_file_path", *_DELETED_IN.values())
+        return self.search.in_names if is_path else self.search
+
     def _statistics(self, file: pq.ParquetFile) -> Iterator[str]:
         names: set[str] = set()
         for group in range(file.metadata.num_row_groups):
@@ -120,7 +151,7 @@ class FileSearch:
                     continue
                 wanted = self.wanted.get(name, frozenset())
                 for bound in (statistics.min, statistics.max):
-                    if self.search.in_bound(text_of(bound), wanted):
+                    if self._search_of(name).in_bound(text_of(bound), wanted):
                         names.add(name)
         yield from sorted(names)
 
@@ -140,10 +171,13 @@ class FileSearch:
         fields = _iceberg_fields(file.header)
         # A data file has columns; a manifest or manifest list has records about files.
         found = [f"column {name}" for name in self._cells("avro", data)]
+        look = self
+        if {"partition-spec", "snapshot-id"}.isdisjoint(file.header):
+            look = replace(self, search=replace(self.search, names=frozenset()))
         for record in file.records:
-            found.extend(self._record(record, fields))
+            found.extend(look._record(record, fields))
         for name, value in file.header.items():
-            if self.search.in_text(value) and not self._only_names(value):
+            if self.search.in_names.in_text(value) and not self._only_names(value):
                 found.append(f"header entry {name}")
         return found
 
@@ -166,7 +200,8 @@ class FileSearch:
             for inner in value:
                 yield from self._record(inner, fields, name)
         elif isinstance(value, str):
-            if self.search.in_text(value) or self.search.in_pairs(value, self.wanted):
+            search = self.search.in_names if name in _PATHS else self.search
+            if search.in_text(value) or search.in_pairs(value, self.wanted):
                 yield f"entry {name}"
             elif value in self.wanted.get(name.lower(), frozenset()):
                 yield f"partition {name}"
@@ -190,35 +225,42 @@ class FileSearch:
         self, bounds: Iterable[Mapping[str, Any]], fields: Mapping[int, tuple[str, str]]
     ) -> Iterator[str]:
         for bound in bounds:
-            written, kind = fields.get(bound["key"], ("?", "string"))
+            written, kind = fields.get(bound["key"], (_DELETED_IN.get(bound["key"], "?"), "string"))
             name = (self.owner.fields.get(bound["key"], written) if self.owner else written).lower()
             if self._ignored(name):
                 continue
             text = bound_text(kind, bound["value"])
-            if self.search.in_bound(text, self.wanted.get(name, frozenset())):
+            if self._search_of(name).in_bound(text, self.wanted.get(name, frozenset())):
                 yield f"bound of column {name}"
 
     def json(self, data: Data) -> list[str]:
-        return list(dict.fromkeys(self._document(json.loads(whole(data)), "")))
+        document = json.loads(whole(data))
+        is_metadata = isinstance(document, Mapping) and "format-version" in document
+        search = self.search.in_names if is_metadata else self.search
+        return list(dict.fromkeys(self._document(document, "", search)))
 
-    def _document(self, value: Any, where: str) -> Iterator[str]:
+    def _document(self, value: Any, where: str, search: Search) -> Iterator[str]:
         if isinstance(value, Mapping):
             for key, inner in value.items():
-                if self._names_subject(str(key)):
+                if self._names_subject(str(key), search):
                     yield f"name in {where or 'the document'}"
-                yield from self._document(inner, str(key))
+                # The default of a column is data.
+                of_value = self.search if str(key).endswith("-default") else search
+                yield from self._document(inner, str(key), of_value)
         elif isinstance(value, list):
             for inner in value:
-                yield from self._document(inner, where)
-        elif isinstance(value, str) and self._names_subject(value):
+                yield from self._document(inner, where, search)
+        elif isinstance(value, str) and self._names_subject(value, search):
             yield where or "the document"
 
-    def _names_subject(self, text: str) -> bool:
-        return self.search.in_text(text) or self.search.in_pairs(text, self.wanted)
+    def _names_subject(self, text: str, search: Search) -> bool:
+        return search.in_text(text) or search.in_pairs(text, self.wanted)
 
     def plain(self, data: Data) -> list[str]:
+        names = magic_of(data).startswith(_NAMING_FILES)
+        search = self.search.in_names if names else self.search
         texts = (text for part in parts(data) for text in decoded(part))
-        found = any(self.search.in_text(text) for text in texts)
+        found = any(search.in_text(text) for text in texts)
         return ["its bytes"] if found else []
 
 
@@ -226,6 +268,8 @@ def column_name(field_: pa.Field, owner: Owned | None) -> str:
     """Return the present name of a file's column, in lower case."""
     metadata = field_.metadata or {}
     number = metadata.get(_FIELD_ID) or metadata.get(_ORC_FIELD_ID)
+    if number is not None and int(number) in _DELETED_IN:
+        return _DELETED_IN[int(number)]
     if owner is not None and number is not None:
         return owner.fields.get(int(number), str(field_.name)).lower()
     return str(field_.name).lower()

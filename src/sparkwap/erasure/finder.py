@@ -58,8 +58,7 @@ class Found:
         search: The keys and values for which the proof searches.
         shared: Column -> the number of personal values that also belong to others, so the proof
             cannot search for them.
-        names: Number of keys and values that are also names in the lake or the project, so the
-            proof searches for them only in their own columns.
+        skipped: The number of listed keys (``keys_from``) that cannot be a value of a key column.
         staying: Marked table -> the columns in which rows that stay would hold the subject.
         blockers: What to do before the operation, in words.
         heads: The snapshot of ``main`` of each place.
@@ -73,7 +72,7 @@ class Found:
     others: set[Identifier] = field(default_factory=set)
     search: Search = field(default_factory=lambda: Search(frozenset()))
     shared: Mapping[str, int] = field(default_factory=dict)
-    names: int = 0
+    skipped: int = 0
     staying: Mapping[Identifier, set[str]] = field(default_factory=dict)
     blockers: list[str] = field(default_factory=list)
     heads: Mapping[Identifier, int | None] = field(default_factory=dict)
@@ -141,7 +140,10 @@ class SubjectFinder:
         )
         self._check_values(found.places)
         found.heads = {place.identifier: tables[place.identifier].main for place in found.places}
-        journal.learn(key_values(self._keys(columns), self._key_types(found, marked)), {}, ())
+        keys, kinds = self._keys(columns), self._key_types(found, marked)
+        values = key_values(keys, kinds, skip=request.source is not None)
+        found.skipped = len(keys) - len(values)
+        journal.learn(set().union(*values.values()), {}, ())
         journal.learn(self._spellings(found.places), {}, ())
         scanner = self._read(found)
         for place in found.places:
@@ -229,9 +231,7 @@ class SubjectFinder:
         own = {name: frozenset(found_texts) for name, found_texts in journal.values.items()}
         shared = self._files.each(paths, lambda path, data: scanner.shared(path, data, own))
         found.shared = {name: len(texts) for name, texts in sorted(shared.items())}
-        search = _search(self._request, journal, shared)
-        found.search = search.without(self._names())
-        found.names = len(search.words) - len(found.search.words)
+        found.search = _search(self._request, journal, shared).with_names(self._names())
         scanner = replace(scanner, search=found.search)
         found.proof = self._files.scan(scanner, paths)
         found.others = found.proof.tables(file_references.reachable(self._lake, rows.others()))
@@ -390,14 +390,27 @@ class SubjectFinder:
             blockers.extend(self._own_blockers(self._states[identifier]))
         for identifier, columns in sorted(found.staying.items()):
             name = ".".join(identifier)
+            place = next(one for one in found.places if one.identifier == identifier)
             blockers.append(
                 f"rows of {name} that stay hold the subject (column {', '.join(sorted(columns))}): "
-                "give the keys as they have them, or mark the column (`personal` to clear it with "
-                "on_erase: clear, `subject_text` to delete the rows that name the subject), or "
-                "correct them, or ignore the column if it has other data (ignore: "
-                f"[{name}.<column>])"
+                f"give the keys as they have them, or {self._ways(place, columns)}, or correct "
+                f"them, or ignore the column if it has other data (ignore: [{name}.<column>])"
             )
         return [*blockers, *self._unmarked(found, reached)]
+
+    def _ways(self, place: SubjectTable, columns: Iterable[str]) -> str:
+        """Return what would remove the subject from rows that stay."""
+        if not self._request.erases:
+            return "give the column a new value, too (`values`; it needs the mark `personal`)"
+        if all(map(place.is_personal, columns)):
+            return (
+                "set the key in these rows, or mark the column also as `subject_text` to delete "
+                "the rows that name the subject"
+            )
+        return (
+            "mark the column (`personal` to clear it with on_erase: clear, `subject_text` to "
+            "delete the rows that name the subject)"
+        )
 
     def _open(self, found: Found, reached: set[Identifier]) -> Iterable[tuple[str, str]]:
         holding = found.tables_with_files()

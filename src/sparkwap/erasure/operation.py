@@ -35,6 +35,7 @@ from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.erasure import report
 from sparkwap.erasure.conditions import Conditions
+from sparkwap.erasure.file_search import LEDGER_IDS
 from sparkwap.erasure.finder import Found, Sql, SubjectFinder
 from sparkwap.erasure.lake_files import LakeFiles
 from sparkwap.erasure.progress import ErasureProgress
@@ -438,6 +439,7 @@ class Erasure:
             outside=journal.outside,
             of_server=[file.path for file in of_server.holding],
             shared=sum(found.shared.values()),
+            names=len(found.search.names),
             not_reached=report.not_reached(
                 object_store=local_path(self._lake.warehouse) is None,
                 catalog_server=not self._lake.store.backend.atomic,
@@ -481,10 +483,11 @@ class Erasure:
 
 
 def _without_names(rows: pa.Table, search: Search) -> pa.Table:
-    """Return the rows with `report.ERASED` in place of each text that names the subject."""
+    """Return the ledger's rows with `report.ERASED` in place of texts that name the subject."""
     for index, column in enumerate(rows.schema):
         values = rows.column(index).to_pylist()
-        clean = [_without_name(value, search) for value in values]
+        named = search.in_ids if column.name in LEDGER_IDS else search
+        clean = [_without_name(value, named) for value in values]
         if clean != values:
             rows = rows.set_column(index, column, pa.array(clean, column.type))
     return rows

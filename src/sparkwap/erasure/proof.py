@@ -94,7 +94,8 @@ class Scanner:
                 "gzip json": look.json,
                 "bytes": look.plain,
             }[kind](content)
-            named = self.search.in_text(path) or self.search.in_text(unquote(path))
+            of_paths = self.search.in_names
+            named = of_paths.in_text(path) or of_paths.in_text(unquote(path))
             if named or self.search.in_pairs(path, look.wanted):
                 found = [*found, "its path"]
         except Exception as error:

@@ -42,6 +42,11 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
     ]
     if compared:
         lines.append(f"The keys are compared with {', '.join(compared)}.")
+    if found.skipped:
+        lines.append(
+            f"{found.skipped} of the keys in {request.keys_from} cannot be a value of any of these "
+            "columns, such as a text for numbers. They are left out and stay in that table."
+        )
     holding = found.proof.holding
     lines.append(
         f"{len(holding)} of {len(found.proof.files)} files of the lake hold the subject "
@@ -53,10 +58,11 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
             + ", ".join(f"{name} {count}" for name, count in found.shared.items())
             + "), so the proof does not search for them."
         )
-    if found.names:
+    if found.search.names:
         lines.append(
-            f"{found.names} of its keys and values are also names of tables, columns or the "
-            "project, so the proof searches for them only in their own columns."
+            f"{len(found.search.names)} of its keys and values are also names of tables, columns "
+            "or the project, so the proof does not search for them where such names stand "
+            "(schemas, headers, paths, ids of the ledger)."
         )
     lines += of_others(found.others)
     for identifier in sorted(found.touched() & set(states)):
@@ -141,6 +147,7 @@ def document(
     outside: Sequence[str],
     of_server: Sequence[str],
     shared: int,
+    names: int,
     not_reached: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the report, from the results of the operation."""
@@ -162,6 +169,7 @@ def document(
             for expired in forgotten
         ],
         "values_shared_with_others": shared,
+        "values_that_are_names": names,
         "not_looked_at": sorted(request.ignored),
         "outside_the_lake": list(outside),
         "of_the_running_server": list(of_server),

@@ -34,6 +34,7 @@ case, so they have each token of the words that they contain; see `Search.tokens
 NO_TOKEN = "[^a-z0-9à-öø-ÿ]"
 """A character between the tokens of a text in lower case."""
 
+_NAME = re.compile(r"[\w-]+")
 _LETTERS = re.compile("[\x00-\x7fÀ-ÿ]*")
 _TOKEN = re.compile("[a-z0-9à-öø-ÿ]+")
 _PAIR = re.compile(r"([A-Za-z_]\w*)=([^/,&\s]*)")
@@ -97,12 +98,14 @@ class Search:
         keys: The subject's keys, as text.
         values: Personal column (lower case) -> the subject's values in it, as text.
         words: The keys and values to search for everywhere, as whole words, in any case.
-        new: New values. What is in one of them, in this very spelling, is not found.
+        names: Words that are also names in the lake. Where names stand, they are not searched for.
+        new: New values. A word within one of them, in this very spelling, is not found.
     """
 
     keys: frozenset[str]
     values: Mapping[str, frozenset[str]] = field(default_factory=dict)
     words: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
     new: frozenset[str] = frozenset()
 
     @classmethod
@@ -163,8 +166,8 @@ class Search:
             return True
         return any(self._in(self._key_pattern, one) for one in (text, *_decoded(text)))
 
-    def without(self, names: str) -> Search:
-        """Return the search without the words that a text of names contains."""
+    def with_names(self, names: str) -> Search:
+        """Return the search with the words that a text of names contains."""
         words = self.words
         while pattern := replace(self, words=words)._pattern:
             found = {word.lower() for word in pattern.findall(names)}
@@ -172,19 +175,30 @@ class Search:
             if left == words:
                 break
             words = left
-        return replace(self, words=words)
+        return replace(self, names=self.words - words)
+
+    @cached_property
+    def in_names(self) -> Search:
+        """The search where names of the lake stand, such as in schemas and paths."""
+        return replace(self, words=self.words - self.names)
+
+    @cached_property
+    def in_ids(self) -> Search:
+        """The search where ids and names of any project stand, which are words of letters."""
+        words = self.in_names.words
+        return replace(self, words=frozenset(w for w in words if not _NAME.fullmatch(w)))
 
     def _in(self, pattern: re.Pattern[str] | None, text: str) -> bool:
         if pattern is None:
             return False
         texts = (text, unescaped(text)) if "\\" in text else (text,)
-        return any(pattern.search(self._without_new(canonical(one))) for one in texts)
+        return any(self._outside_new(pattern, canonical(one)) for one in texts)
 
     def _in_binary(self, text: str) -> bool:
         """Return whether bytes have a word after its length, which may look like a letter."""
         if self._sized is None or not _BINARY.search(text):
             return False
-        return self._sized.search(self._without_new(text)) is not None
+        return self._outside_new(self._sized, text, head=1)
 
     @cached_property
     def _sized(self) -> re.Pattern[str] | None:
@@ -194,11 +208,15 @@ class Search:
         )
         return re.compile("|".join(words), re.IGNORECASE) if self.words else None
 
-    def _without_new(self, text: str) -> str:
-        return self._new_pattern.sub("\0", text) if self._new_pattern else text
-
-    def _starts_new(self, text: str) -> bool:
-        return any(value.startswith(text) for value in self.new)
+    def _outside_new(self, pattern: re.Pattern[str], text: str, head: int = 0) -> bool:
+        """Return whether a pattern, without its head, is elsewhere than within a new value."""
+        if self._new_pattern is None:
+            return pattern.search(text) is not None
+        new = list(_spans(self._new_pattern, text))
+        return any(
+            not any(begin <= start + head and end <= stop for begin, stop in new)
+            for start, end in _spans(pattern, text)
+        )
 
     @cached_property
     def _new_pattern(self) -> re.Pattern[str] | None:
@@ -230,20 +248,34 @@ class Search:
         """Return whether a column's lower or upper bound is a wanted value, or a prefix of it."""
         if text is None:
             return False
-        if len(text) >= _TRUNCATED and self.new:
-            # What may be the start of a new value is no former one; the data file tells.
-            ends = range(_TRUNCATED - 1)
-            starts = (n for n in ends if self._starts_new(text[n : _TRUNCATED - 1]))
-            text = text[: next(starts, len(text))]
-        if canonical(text) in wanted or self.in_text(text):
+        if all(canonical(one) in wanted or self.in_text(one) for one in self._readings(text)):
             return True
-        if len(text) < _TRUNCATED:
+        if len(text) < _TRUNCATED or any(v.startswith(text[: _TRUNCATED - 1]) for v in self.new):
             return False
         # Iceberg increments the last character of a truncated upper bound. The cut may also
         # separate a letter from its accent.
         start = canonical(text[: _TRUNCATED - 1])
         start = start if start.isascii() else start[:-1]
         return any(value.startswith(start) for value in (*wanted, *self.words))
+
+    def _readings(self, text: str) -> Iterator[str]:
+        """Yield a bound, and as it was before its cut if it ends with the start of a new value.
+
+        The data file tells which one is right.
+        """
+        yield text
+        for at in range(len(text) - 1) if len(text) >= _TRUNCATED else ():
+            for value in self.new:
+                if value.startswith(text[at:-1]) and not re.match(r"\w", text[at - 1 : at]):
+                    yield text[:at] + value
+
+
+def _spans(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each match, also of those that overlap."""
+    found = pattern.search(text)
+    while found:
+        yield found.span()
+        found = pattern.search(text, found.start() + 1)
 
 
 @lru_cache(32)  # Each batch of rows asks for the same words.
@@ -270,9 +302,9 @@ def _parts(word: str) -> list[str]:
 
 
 def _lengths(word: str) -> set[str]:
-    """Return the bytes before a text in Avro, Protobuf and Variant, as characters."""
+    """Return the bytes before a text in Avro, Protobuf, Variant and CBOR, as characters."""
     size = len(word.encode())
-    found = {size << 2 | 1 if size < 64 else 0}
+    found = {size << 2 | 1 if size < 64 else 0, *([0x60 + size] if size < 24 else ())}
     for number in (size, size * 2):
         while number > 127:
             number >>= 7

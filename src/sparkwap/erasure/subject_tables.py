@@ -16,10 +16,10 @@ become null.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import Any, Literal
 from uuid import UUID
 
@@ -304,35 +304,39 @@ def is_number(kind: str) -> bool:
     return is_whole(kind) or kind.startswith(("decimal", "float", "double"))
 
 
-def key_values(keys: Iterable[str], kinds: Collection[str]) -> set[str]:
-    """Return the keys, and the texts of the values that they are in the key columns.
+def key_values(
+    keys: Iterable[str], kinds: Collection[str], *, skip: bool = False
+) -> dict[str, set[str]]:
+    """Return for each key its text, and the texts of the values that it is in the key columns.
 
     Args:
         keys: The keys, as they are given.
         kinds: The types of the key columns; empty if no table has one.
+        skip: Leave out keys that cannot be a value of any key column.
 
     Raises:
-        ConfigError: Some keys cannot be a value of any key column.
+        ConfigError: Some keys cannot be a value of any key column; with ``skip``, all cannot.
     """
     read = {key: {_value(key, kind) for kind in kinds} for key in keys}
     wrong = sum(values == {None} for values in read.values())
-    if wrong:
+    if wrong and (not skip or wrong == len(read)):
         raise ConfigError(
             f"{wrong} of {len(read)} keys cannot be a value of any marked key column (their types: "
             f"{', '.join(sorted(kinds))}); nothing was changed. Give the keys as these columns "
             "have them."
         )
-    return {*read, *(value for values in read.values() for value in values if value is not None)}
+    return {
+        key: {key, *(value for value in values if value is not None)}
+        for key, values in read.items()
+        if values != {None}
+    }
 
 
 def _value(key: str, kind: str) -> str | None:
     if is_number(kind):
-        try:
-            number = Decimal(key)
-        except ArithmeticError:
-            return None
-        whole = number.is_finite() and abs(number) < 10**38 and number % 1 == 0
-        return str(int(number)) if whole else None
+        # Python reads more texts as numbers than Spark, such as 1_000, which may be another key.
+        number = re.fullmatch(r"([+-]?)0*([0-9]{1,38})([.]0*)?", key)
+        return str(int(number[1] + number[2])) if number else None
     with suppress(ValueError):
         # Spark reads a UUID as text of this form.
         return str(UUID(key)) if len(key) == len(str(UUID(int=0))) else key

@@ -159,6 +159,17 @@ def test_keys_may_be_listed_as_numbers_with_fractions(people: People) -> None:
     assert (len(people.rows("people")), people.rows("listed")) == (2, [])
 
 
+def test_listed_keys_that_are_no_values_are_left_out(people: People) -> None:
+    people.table("listed", None, id=["42", "n/a", "4.2"])
+    asked = {"subject": "customer", "keys_from": "s.listed.id", "confirm": True}
+    said = people.call(asked)
+    assert "2 of the keys in s.listed.id cannot be a value" in said and "Proven" in said
+    assert len(people.rows("people")) == 2
+    assert [row["id"] for row in people.rows("listed")] == ["n/a", "4.2"]
+    with pytest.raises(ConfigError, match="2 of 2 keys cannot be a value"):
+        people.call(asked)
+
+
 @pytest.mark.parametrize("key", ["anna", "4.2", "nan", "1e99"])
 def test_a_key_that_is_no_value_of_a_key_column_is_refused(people: People, key: str) -> None:
     with pytest.raises(ConfigError, match=r"1 of 2 keys cannot be .* \(their types: bigint\)"):
@@ -180,6 +191,7 @@ def test_rows_without_a_key_are_not_those_of_others(people: People) -> None:
     with pytest.raises(ConfigError, match=r"rows of s\.orders that stay .*column email\)") as told:
         people.call(ASKED)
     assert "the table s.notes holds the subject" in str(told.value)
+    assert "set the key in these rows, or mark the column also as `subject_text`" in str(told.value)
     assert people.rows("people") == PEOPLE.to_pylist()
     del people.marks["orders"]
     people.lake.catalog.drop_table(("s", "notes"))
@@ -216,6 +228,12 @@ def test_what_would_stay_is_told_before(
     with pytest.raises(ConfigError, match=rf"rows of s\.crm that stay .*column {column}\)"):
         people.call({**ASKED, "keys": keys})
     assert people.snapshots("crm") == 2
+
+
+def test_a_column_that_keeps_a_corrected_value_is_told(people: People) -> None:
+    people.table("crm", MARKS, customer_id=[42], email=[ANNA], ref=[ANNA])
+    with pytest.raises(ConfigError, match=r"s\.crm .*column ref\): .* the column a new value"):
+        people.call({**ASKED, "values": {"email": "anna@new.example"}}, Rectify)
 
 
 def test_a_row_that_is_deleted_because_of_a_text_does_not_stay(people: People) -> None:
@@ -328,7 +346,14 @@ def test_a_value_may_be_a_part_of_its_correction(people: People, former: str, ne
     assert left == ({43, 44, 45} if former.replace("  ", " ") == new else {43, 44})
 
 
-@pytest.mark.parametrize("name", ["Price", "Goods", "Shelf", "Northwind"])
+def test_a_correction_may_be_a_part_of_the_value(people: People) -> None:
+    people.table("notes", None, said=[f"call {ANNA} today"])
+    asked = {**ASKED, "values": {"email": ANNA.rpartition(".")[0]}}
+    with pytest.raises(ConfigError, match=r"the table s\.notes holds the subject"):
+        people.call(asked, Rectify)
+
+
+@pytest.mark.parametrize("name", ["Price", "Goods", "Shelf", "Northwind", "Warehouse"])
 def test_a_person_may_have_the_name_of_a_column_or_table(people: People, name: str) -> None:
     marks = {"customer_id": KEY, "last_name": PERSONAL}
     people.table("crm", marks, customer_id=[42, 43], last_name=[name, "Smith"], price=[1, 2])
@@ -341,6 +366,49 @@ def test_a_person_may_have_the_name_of_a_column_or_table(people: People, name: s
     assert "Proven" in said and "1 of its keys and values are also names" in said
     assert [row["last_name"] for row in people.rows("crm")] == ["Smith"]
     assert "northwind" in {row["project"] for row in people.lake.ledger.rows("runs")}
+
+
+@pytest.mark.parametrize("name", ["Price", "Northwind"])
+def test_a_value_that_is_a_name_is_searched_for_in_the_data(people: People, name: str) -> None:
+    marks = {"customer_id": KEY, "last_name": PERSONAL}
+    text = {"customer_id": KEY, "said": {"subject_text": "customer"}}
+    people.table("crm", marks, customer_id=[42, 43], last_name=[name, "Smith"], price=[1, 2])
+    people.table("calls", text, customer_id=[43, 44], said=[f"I am {name}", "hi"])
+    people.table("notes", None, said=[f"call {name.lower()}"])
+    people.project = "northwind"
+    with pytest.raises(ConfigError, match=r"the table s\.notes holds .*; column said;"):
+        people.call(ASKED)
+    people.lake.catalog.drop_table(("s", "notes"))
+    shutil.rmtree(people.folder / "warehouse" / "s" / "notes")
+    assert "Proven" in people.call(ASKED)
+    assert [row["customer_id"] for row in people.rows("calls")] == [44]
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"), [("Northwind", True), ("Branch", True), ("North@wind", False)]
+)
+def test_the_ledger_keeps_names_of_other_projects(people: People, name: str, kept: bool) -> None:
+    marks = {"customer_id": KEY, "last_name": PERSONAL}
+    people.table("crm", marks, customer_id=[42, 43], last_name=[name, "Smith"])
+    now = datetime.now(UTC)
+    run = {"run_id": "r1", "project": name.lower(), "started_at": now, "message": f"for {name}"}
+    node: dict[str, Any] = {"run_id": "r1", "node_id": f"model.{name.lower()}.crm"}
+    node |= {
+        "how": "branch",
+        "schema": "s",
+        "name": "crm",
+        "built_on": {f"s.{name}": "1"},
+        "reason": name,
+    }
+    people.lake.ledger.append(LedgerRows("runs", [{**run, "outcome": "published"}]))
+    people.lake.ledger.append(LedgerRows("nodes", [{**node, "status": "built", "built_at": now}]))
+    assert "Proven" in people.call(ASKED)
+    run = next(row for row in people.lake.ledger.rows("runs") if row["run_id"] == "r1")
+    (node,) = people.lake.ledger.rows("nodes")
+    assert (run["message"], node["reason"]) == ("(erased)", "(erased)")
+    assert (run["project"] == name.lower()) is kept
+    assert (node["node_id"] == f"model.{name.lower()}.crm") is kept
+    assert node["how"] == "branch"
 
 
 def test_rows_that_spark_does_not_find_are_told_before(

@@ -290,6 +290,29 @@ def test_logical_types_of_avro_files_are_decoded() -> None:
     assert "column email" in look.scan("/w/s/people/data/x.avro", data).found
 
 
+def test_names_are_excused_only_where_names_stand() -> None:
+    search = Search.of([], {"name": ["Price"]}, ["Price"]).with_names("s.price")
+    look = Scanner(search, [])
+    kind = {"type": "record", "name": "o", "fields": [{"name": "file_path", "type": "string"}]}
+    schema = {"type": "record", "name": "r", "fields": [{"name": "o", "type": kind}]}
+    row = {"o": {"file_path": "/w/s/price/x"}}
+    assert not look.scan("/w/m.avro", avro.write(schema, [row], {"snapshot-id": "1"})).found
+    assert look.scan("/w/d.avro", avro.write(schema, [row], {})).found
+    number = {b"PARQUET:field_id": b"2147483546"}
+    for metadata, stands in ((number, False), (None, True)):
+        field = pa.field("file_path", pa.string(), metadata=metadata)
+        data = parquet(pa.table({"file_path": ["/w/s/price/x"]}, pa.schema([field])))
+        assert bool(look.scan("/w/s/price/d.parquet", data).found) is stands
+    for document, stands in (
+        ({"format-version": 2, "fields": [{"name": "price"}]}, False),
+        ({"format-version": 2, "fields": [{"name": "x", "initial-default": "Price"}]}, True),
+        ({"name": "Price"}, True),
+    ):
+        assert bool(look.scan("/w/a.json", json.dumps(document).encode()).found) is stands
+    assert not look.scan("/w/lake.db", b"SQLite format 3\x00 s.price").found
+    assert look.scan("/w/a.csv", b"1;Price").found
+
+
 UUID = {"type": "fixed", "name": "uuid_fixed", "size": 16, "logicalType": "uuid"}
 UUIDS = avro.write(
     {"type": "record", "name": "r", "fields": [{"name": "id", "type": UUID, "field-id": 1}]},

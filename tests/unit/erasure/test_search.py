@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -26,6 +27,37 @@ def test_long_values_are_searched_for_everywhere_as_whole_words() -> None:
     assert ANNA.in_text('{"to": "Anna@Mail.example"}')
     assert not ANNA.in_text("joanna@mail.example")
     assert not ANNA.in_text("anna@mail.examples")
+
+
+@pytest.mark.parametrize(
+    ("former", "new", "text"),
+    [
+        ("Meier-Schulz", ["Meier"], "call Meier-Schulz back"),
+        ("Anna Meier", ["Anna", "Anna Berg"], "note: Anna Meier called"),
+        ("Alexanderplatz 1, Berlin", ["Berlin", "Hauptstr. 5"], "to Alexanderplatz 1, Berlin"),
+        ("anna@x.example.com", ["anna@x.example"], "mail anna@x.example.com"),
+        ("Berg Lane 5", ["Anna Berg"], "Anna Berg Lane 5"),
+        ("Meier", ["Meier-Schulz"], "Meier-Schulz, formerly Meier"),
+    ],
+)
+def test_a_new_value_hides_no_longer_former_one(former: str, new: list[str], text: str) -> None:
+    search = replace(Search.of((), {"c": [former]}, [former]), new=frozenset(new))
+    message = b"\x00\x07" + bytes([len(former.encode())]) + former.encode()
+    for one in (text, text.upper(), "base64:" + base64.b64encode(message).decode()):
+        assert search.in_text(one)
+    assert not any(search.in_text(f"<{one}>") for one in new)
+    assert len(former) < 16 or search.in_bound(former[:15] + "~", frozenset())
+
+
+def test_a_bound_may_be_the_start_of_a_new_value() -> None:
+    search = replace(
+        Search.of((), {"c": ["Meier", "anna@x.example"]}, ["Meier", "anna@x.example"]),
+        new=frozenset(["Anna Meier-Schulz", "anna@x.example.com"]),
+    )
+    for start in ("Anna Meier-Schul", "Anna Meier-Schum", "anna@x.example.c", "an anna@x.exampm"):
+        assert not search.in_bound(start, frozenset())
+    for start in ("Berta Meier-Schu", "<Meier>, Anna Me", "<anna@x.example>, "):
+        assert search.in_bound(start, frozenset())
 
 
 def test_raw_text_with_the_key_as_a_word_belongs_to_the_subject() -> None:
@@ -99,7 +131,8 @@ def test_a_length_before_a_text_is_no_letter_of_it(size: int) -> None:
     avro = bytes([double] if double < 128 else [double & 127 | 128, double >> 7]) + text.encode()
     variant = bytes([size << 2 | 1]) if size < 64 else bytes([0x40]) + size.to_bytes(4, "little")
     length = bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
-    for data in (avro, variant + text.encode(), b"\x0a" + length + text.encode()):
+    cbor = [b"\xa1\x61e" + bytes([0x60 + size]) + text.encode()] if size < 24 else []
+    for data in (avro, variant + text.encode(), b"\x0a" + length + text.encode(), *cbor):
         message = b"\x00\x00\x00\x00\x07" + data + b"after"
         assert search.in_text("base64:" + base64.b64encode(message).decode())
         assert search.in_column(message, frozenset())

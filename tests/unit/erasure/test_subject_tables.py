@@ -14,6 +14,7 @@ from sparkwap.erasure.subject_tables import (
     SubjectTable,
     derived,
     key_texts,
+    key_values,
     places,
     with_columns,
 )
@@ -108,6 +109,22 @@ def test_keys_are_compared_as_text() -> None:
     assert key_texts([42, "42", " C-7 ", None]) == ("42", "C-7")
     with pytest.raises(ConfigError, match="no key"):
         key_texts([None, ""])
+
+
+@pytest.mark.parametrize("key", ["1e3", "1_000", "٤٢", "nan", "9" * 39, "9" * 5000])
+def test_only_digits_are_a_number(key: str) -> None:
+    assert key_values([key], {"string", "bigint"}) == {key: {key}}
+    assert key_values([key, "42"], {"bigint"}, skip=True) == {"42": {"42"}}
+    with pytest.raises(ConfigError, match="1 of 2 keys cannot"):
+        key_values([key, "42"], {"bigint"})
+
+
+@pytest.mark.parametrize(
+    ("key", "number"),
+    [("9" * 38, "9" * 38), ("-007.0", "-7"), ("+42.", "42"), ("-0", "0"), ("0" * 5000, "0")],
+)
+def test_a_number_is_a_key_in_each_spelling(key: str, number: str) -> None:
+    assert key_values([key], {"decimal(38,0)"}) == {key: {key, number}}
 
 
 def test_no_statement_contains_a_key() -> None:
