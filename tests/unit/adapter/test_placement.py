@@ -94,7 +94,7 @@ def test_a_layout_that_an_existing_table_does_not_have_is_told(
 
 
 def test_values_that_are_cast_to_the_types_of_the_table_are_told() -> None:
-    kept = {"Price": "decimal(10,2)", "n": "bigint", "small": "int", "other": "string"}
+    kept = {"Price": "decimal(10,2)", "n": "decimal(12,0)", "small": "int", "other": "string"}
     columns = [SimpleNamespace(name=name, type=kind) for name, kind in kept.items()]
     run = SimpleNamespace(notes=RunNotes())
     state = SimpleNamespace(columns=columns)
