@@ -112,8 +112,7 @@ def _one_column(old: ColumnState, wanted: DesiredColumn) -> Iterable[str]:
 
 def _layout_changes(current: TableState, desired: Desired) -> Iterable[str]:
     if desired.partitioning is not None:
-        before = [term for term in map(partition_term, _terms(current.partitioning)) if term]
-        after = [term for term in map(partition_term, _terms(desired.partitioning)) if term]
+        before, after = map(partition_terms, (current.partitioning, desired.partitioning))
         if before != after:
             yield f"partitioning: {_listed(before)} -> {_listed(after)}"
     if desired.sort_order is not None:
@@ -202,6 +201,11 @@ def partition_term(term: str) -> str:
     # Spark accepts `bucket(16, id)` and `truncate(id, 4)`.
     arguments.sort(key=lambda argument: not argument.isdigit())
     return f"{function}({', '.join(arguments)})"
+
+
+def partition_terms(texts: Iterable[str]) -> list[str]:
+    """Return the terms that partition, in their normal form."""
+    return [term for term in map(partition_term, _terms(texts)) if term]
 
 
 def sort_term(term: str) -> str:

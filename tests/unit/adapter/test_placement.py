@@ -64,6 +64,12 @@ DAYS = {"partition_by": ["days(d)"], "properties": {"a": "b"}}
         (("months(d)",), DAYS, "insert_overwrite", "error"),
         (("days(d)",), {"partition_by": None}, "insert_overwrite", "error"),
         (("day(d)",), DAYS, "insert_overwrite", ""),
+        (
+            ("region", "days(d)"),
+            {"partition_by": ["days(d)", "region"]},
+            "insert_overwrite",
+            "partitioning: region, days(d) -> days(d), region",
+        ),
         (("months(d)",), DAYS, "merge", "partitioning: months(d) -> days(d)"),
         (("days(d)",), {**DAYS, "properties": {"a": "c"}}, "merge", "property a: b -> c"),
     ],

@@ -21,7 +21,7 @@ from sparkwap.core import names, next_command
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.spark_types import widens
 from sparkwap.core.sqltext import quote
-from sparkwap.gate.placement import Desired, decide_build, in_place, is_exact
+from sparkwap.gate.placement import Desired, decide_build, in_place, is_exact, partition_terms
 from sparkwap.gate.write_mode import MODES, PROPERTIES, choose
 
 if TYPE_CHECKING:
@@ -93,9 +93,14 @@ class Placement:
         if state is None or identifier_of(relation) in self._throw_away:
             return
         again = _build_anew(node_id)
-        partitions = Desired(partitioning=_terms(layout, "partition_by"))
-        changes = decide_build(state, partitions).changes
-        if changes and strategy == "insert_overwrite":
+        wanted = _terms(layout, "partition_by")
+        if (
+            strategy == "insert_overwrite"
+            and wanted is not None
+            # The same terms in another order have the same partitions.
+            and set(partition_terms(wanted)) != set(partition_terms(state.partitioning))
+        ):
+            changes = decide_build(state, Desired(partitioning=wanted)).changes
             with as_dbt_error():
                 raise SparkwapError(
                     "insert_overwrite replaces whole partitions, but those of the table "
