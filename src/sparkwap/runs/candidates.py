@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from sparkwap.catalog import Candidate, Identifier, Kind, TableState, lease
-from sparkwap.catalog.branches import clone_base, cloned_identity
+from sparkwap.catalog.branches import clone_base, cloned_identity, rows_lost
 from sparkwap.catalog.pointers import require_side_schema
 from sparkwap.core import checkpoints, names
 from sparkwap.core.errors import SparkwapError
@@ -46,7 +46,6 @@ class Candidates:
         whole: The names of the tables that this run has built anew.
         gone: The names of candidates that a hook of this run has dropped, by node.
         found: The candidates on the branch when the run was opened, by node.
-        outdated: The nodes whose candidate can never be published; see `is_current`.
     """
 
     def __init__(self, lake: Lake, invocation: Invocation) -> None:
@@ -59,9 +58,9 @@ class Candidates:
         self.whole: set[Identifier] = set()
         self.gone: dict[str, str] = {}
         self.found: dict[str, str] = {}
-        self.outdated: set[str] = set()
         self._earlier: dict[str, Candidate] = {}
         self._added: set[str] = set()
+        self._outdated: set[str] = set()
         self._continued: dict[Identifier, int | None] = {}
         self._dropped: set[Identifier] = set()
         self._marks: dict[str, str] = {}
@@ -136,12 +135,22 @@ class Candidates:
         if found is None:
             return False
         if not self._is_publishable(found):
-            self.outdated.add(node_id)
+            self._outdated.add(node_id)
             return False
         state = self.lake.state(found.place)
         head = state.refs.get("main" if found.how == "side" else self.branch) if state else None
         self._continued[identifier] = head.snapshot_id if head else None
         return True
+
+    def require_publishable(self, node_id: str, identifier: Identifier) -> None:
+        """Check that a node that does not add to its candidate may be built from `main` instead.
+
+        Raises:
+            CatalogError: The inputs of the candidate are unchanged, but `main` or the definition of
+                the table is not. The command need not have all input of its rows again.
+        """
+        if node_id in self._outdated:
+            raise rows_lost(identifier, self.branch)
 
     def _same_inputs(self, node_id: str, identifier: Identifier) -> Candidate | None:
         rows = self.lake.ledger.branch_history(self.branch).nodes

@@ -18,7 +18,6 @@ from dbt.adapters.sparkwap.reuse import Reuse
 from dbt.adapters.sparkwap.run_results import all_batches
 from dbt.adapters.sparkwap.sessions import logger
 from dbt.adapters.sparkwap.statements import StatementGuard
-from sparkwap.catalog import branches
 from sparkwap.core import checkpoints, next_command
 from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.errors import SparkwapError
@@ -130,8 +129,7 @@ class Nodes:
             if self._runs.continues_branch and run.may_add_to_candidate(node.unique_id, table):
                 return False
             if self._runs.continues_branch:
-                if node.unique_id in run.candidates.outdated:
-                    raise branches.rows_lost(table, run.branch)
+                run.candidates.require_publishable(node.unique_id, table)
                 if node.unique_id in run.candidates.found:
                     run.notes.add_notice(node.unique_id, _BEGUN_ANEW)
             elif run.candidates.has_added(node.unique_id):
