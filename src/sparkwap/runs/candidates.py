@@ -59,6 +59,7 @@ class Candidates:
         self.gone: dict[str, str] = {}
         self.found: dict[str, str] = {}
         self._earlier: dict[str, Candidate] = {}
+        self._unpublished: set[str] = set()
         self._added: set[str] = set()
         self._outdated: set[str] = set()
         self._continued: dict[Identifier, int | None] = {}
@@ -88,10 +89,10 @@ class Candidates:
             rows = self.lake.ledger.branch_history(self.branch).nodes
             self._earlier = {row["node_id"]: candidate_of(row) for row in rows}
             self.found = {n: c.token for n, c in self._earlier.items() if c.token is not None}
+            waiting = [row for row in rows if row["verdict"] != "published"]
+            self._unpublished = {row["node_id"] for row in waiting}
             self._added = {
-                row["node_id"]
-                for row in rows
-                if row["verdict"] != "published" and row["node_id"] in dict(row["built_on"] or ())
+                row["node_id"] for row in waiting if row["node_id"] in dict(row["built_on"] or ())
             }
 
     def _sweep(self, schema: str) -> None:
@@ -135,7 +136,8 @@ class Candidates:
         if found is None:
             return False
         if not self._is_publishable(found):
-            self._outdated.add(node_id)
+            if node_id in self._unpublished:
+                self._outdated.add(node_id)
             return False
         state = self.lake.state(found.place)
         head = state.refs.get("main" if found.how == "side" else self.branch) if state else None

@@ -303,6 +303,15 @@ def test_rows_on_a_clone_that_is_outdated_are_not_lost(
     assert live(lake, ("shop__dev", "orders")) == [1, 2, 3]
 
 
+def test_a_node_that_is_published_may_be_built_from_main_again(lake: Lake) -> None:
+    first = a_run(lake)
+    build(first, 2)
+    assert first.close([NODE], [TEST], [PASSED]).published == 1
+    second = a_run(lake, SECOND)
+    assert not second.may_add_to_candidate(NODE.node_id, ORDERS)
+    second.candidates.require_publishable(NODE.node_id, ORDERS)
+
+
 def test_a_retry_of_batches_on_a_clone_keeps_the_batches_on_the_branch(lake: Lake) -> None:
     def day(number: int) -> tuple[datetime, datetime]:
         return datetime(2026, 1, number, tzinfo=UTC), datetime(2026, 1, number + 1, tzinfo=UTC)
