@@ -9,6 +9,7 @@ from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Identifier, OpenedBranch, OpenTable, RefState
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged, Store
+from sparkwap.core import next_command
 from sparkwap.core.errors import CatalogError, MetadataFileMissing
 from sparkwap.core.names import base_tag, is_run_branch
 
@@ -94,9 +95,21 @@ def table_document(store: Store, identifier: Identifier) -> md.Document:
 
 
 def open_branch(
-    store: Store, identifier: Identifier, branch: str, wanted: Mapping[str, str]
+    store: Store,
+    identifier: Identifier,
+    branch: str,
+    wanted: Mapping[str, str],
+    kept: int | None = None,
 ) -> Staged[OpenedBranch]:
-    """Stage the audit branch of a table, with its base tag and properties."""
+    """Stage the audit branch of a table, with its base tag and properties.
+
+    Args:
+        store: The catalog.
+        identifier: The table.
+        branch: The audit branch.
+        wanted: Properties of the table.
+        kept: A snapshot that the branch must have.
+    """
     row = table_row(store, identifier)
     document = store.load(row.location)
     refs, properties = md.refs_of(document), md.properties_of(document)
@@ -120,6 +133,8 @@ def open_branch(
     else:
         changes[empty_base(branch)] = "none"
         opened = OpenedBranch(None, None, True)
+    if kept is not None and not _has(document, opened.head, kept):
+        raise rows_lost(identifier, branch)
     if not opened.created and not changes:
         return Staged(opened)
     return Staged(opened, *store.grow([(row, change.properties(changes))]))
@@ -146,6 +161,17 @@ def refusal(identifier: Identifier, branch: str, head: RefState) -> CatalogError
     )
 
 
+def rows_lost(identifier: Identifier, branch: str) -> CatalogError:
+    """Return the error for rows of earlier commands that a build would not keep."""
+    return CatalogError(
+        f"The rows that earlier commands have added to {'.'.join(identifier)} on the branch "
+        f"{branch} can no longer be published: since then, main or the definition of the table has "
+        "changed, or the metadata file that the branch started from was deleted. The table was not "
+        "built, and the rows are still on the branch. Discard it, then repeat the commands that "
+        f"wrote to it: {next_command.operation('wap_discard', branch)}"
+    )
+
+
 def clone(
     store: Store,
     identifier: Identifier,
@@ -153,6 +179,7 @@ def clone(
     branch: str,
     properties: Mapping[str, str],
     folder: str | None = None,
+    kept: int | None = None,
 ) -> Staged[Pointer]:
     """Stage a zero-copy clone; an existing clone on the same base is kept.
 
@@ -166,14 +193,25 @@ def clone(
         properties: Properties of the clone.
         folder: The folder of a clone with an identity of its own; None for a clone that has those
             of the table. In both cases it has the table's snapshots.
+        kept: A snapshot that ``main`` of the clone must have.
     """
     row = table_row(store, identifier)
     side_identifier = (side_schema, identifier[1])
     standing = store.backend.get(side_identifier)
     document = store.load(row.location)
     main = md.main_of(document)
-    if standing is not None and _still_good(store, standing, document, main):
-        return Staged(standing)
+    if standing is not None:
+        former = store.load(standing.location)
+        if standing.kind != "table" or not is_clone(former):
+            raise CatalogError(
+                f"{'.'.join(side_identifier)} in the side schema is not a clone of the live table. "
+                "Nothing was changed. Drop it in Spark, or discard the whole audit branch: "
+                "dbt run-operation wap_discard --args '{branch: <branch>}'"
+            )
+        if not is_outdated(store, former, document):
+            if kept is not None and not _has(former, md.main_of(former), kept):
+                raise rows_lost(identifier, branch)
+            return Staged(standing)
     changes = {
         **properties,
         **GUARD_VALUES,
@@ -184,6 +222,9 @@ def clone(
     head = md.refs_of(document).get(branch)
     if head is not None and is_on_present_main(document, branch, head.snapshot_id):
         change = change.branch(md.MAIN, head.snapshot_id)
+        main = head.snapshot_id
+    if kept is not None and not _has(document, main, kept):
+        raise rows_lost(identifier, branch)
     if folder is None:
         made = change.properties(changes).document(row.location)
         location = md.next_location(document, row.location)
@@ -217,23 +258,22 @@ def _copied_properties(document: md.Document) -> dict[str, str]:
     return {**kept, md.GC_ENABLED: "false"}
 
 
-def _still_good(store: Store, standing: Pointer, live: md.Document, main: int | None) -> bool:
-    document = store.load(standing.location)
-    if standing.kind != "table" or not is_clone(document):
-        raise CatalogError(
-            f"{'.'.join(standing.identifier)} in the side schema is not a clone of the live table. "
-            "Nothing was changed. Drop it in Spark, or discard the whole audit branch: "
-            "dbt run-operation wap_discard --args '{branch: <branch>}'"
-        )
-    base_location, base = clone_base(document)
-    # A clone on a former base can never be published, so a new clone replaces it.
+def is_outdated(store: Store, document: md.Document, live: md.Document) -> bool:
+    """Return whether a clone can never be published, so that `clone` replaces it.
+
+    Args:
+        store: The catalog.
+        document: The metadata of the clone.
+        live: The present metadata of the table.
+    """
+    location, base = clone_base(document)
     identity = cloned_identity(md.properties_of(document), md.identity(document))
-    if identity != md.identity(live) or base != main or is_of_maintenance(document):
-        return False
+    if identity != md.identity(live) or base != md.main_of(live) or is_of_maintenance(document):
+        return True
     try:
-        return md.definition(store.load(base_location)) == md.definition(live)
+        return md.definition(store.load(location)) != md.definition(live)
     except MetadataFileMissing:
-        return False  # Iceberg has deleted the file, so nothing proves the former definition.
+        return True  # Iceberg has deleted the file, so nothing proves the former definition.
 
 
 def is_on_present_main(document: md.Document, branch: str, snapshot_id: int) -> bool:
@@ -242,10 +282,14 @@ def is_on_present_main(document: md.Document, branch: str, snapshot_id: int) -> 
     main, head, tag = refs.get(md.MAIN), refs.get(branch), refs.get(base_tag(branch))
     if head is None or (main.snapshot_id if main else None) != (tag.snapshot_id if tag else None):
         return False
+    return _has(document, head.snapshot_id, snapshot_id)
+
+
+def _has(document: md.Document, head: int | None, snapshot_id: int) -> bool:
     return any(
         # The snapshot itself may have expired.
         snapshot_id in (one["snapshot-id"], one.get("parent-snapshot-id"))
-        for one in md.ancestors(document, head.snapshot_id)
+        for one in md.ancestors(document, head)
     )
 
 

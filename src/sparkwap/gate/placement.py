@@ -11,6 +11,7 @@ from typing import Literal
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import ColumnState, TableState
+from sparkwap.core.spark_types import decimal_digits
 
 Where = Literal["branch", "clone", "new"]
 DesiredColumn = tuple[str, str | None, bool | None, str | None]
@@ -111,8 +112,7 @@ def _one_column(old: ColumnState, wanted: DesiredColumn) -> Iterable[str]:
 
 def _layout_changes(current: TableState, desired: Desired) -> Iterable[str]:
     if desired.partitioning is not None:
-        before = [term for term in map(partition_term, _terms(current.partitioning)) if term]
-        after = [term for term in map(partition_term, _terms(desired.partitioning)) if term]
+        before, after = map(partition_terms, (current.partitioning, desired.partitioning))
         if before != after:
             yield f"partitioning: {_listed(before)} -> {_listed(after)}"
     if desired.sort_order is not None:
@@ -203,6 +203,11 @@ def partition_term(term: str) -> str:
     return f"{function}({', '.join(arguments)})"
 
 
+def partition_terms(texts: Iterable[str]) -> list[str]:
+    """Return the terms that partition, in their normal form."""
+    return [term for term in map(partition_term, _terms(texts)) if term]
+
+
 def sort_term(term: str) -> str:
     """Return a sort term in its normal form, with defaults: `ID` -> `id asc nulls first`."""
     parts = re.fullmatch(r"(.*?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?", _plain(term))
@@ -265,6 +270,50 @@ def stored_type(text: str) -> str:
         return f"struct<{','.join(_struct_field(part) for part in parts if part.strip())}>"
     kind = "array" if kind == "list" else kind
     return f"{kind}<{','.join(stored_type(part) for part in parts)}>"
+
+
+_DIGITS = {"int": 10, "bigint": 19}
+_EXACT = {
+    "bigint": ("int",),
+    "double": ("int", "float"),
+    "string": ("float", "double", "boolean", "date", "timestamp_ntz"),
+    "timestamp": ("date",),
+    "timestamp_ntz": ("date",),
+}
+
+
+def is_exact(given: str, kept: str) -> bool:
+    """Return whether a cast between two Spark types changes no value, such as int to bigint."""
+    return _is_exact(stored_type(given), stored_type(kept))
+
+
+def _is_exact(given: str, kept: str) -> bool:
+    if given in (kept, "void", *_EXACT.get(kept, ())):
+        return True
+    (kind, parts), (wanted, slots) = _outer(given), _outer(kept)
+    if kind and kind == wanted and len(parts) == len(slots):
+        pairs = zip(parts, slots, strict=True)
+        if kind == "struct":
+            fields = [(_field(part), _field(slot)) for part, slot in pairs]
+            return all(a == b and _is_exact(old, new) for (a, old), (b, new) in fields)
+        return all(_is_exact(part, slot) for part, slot in pairs)
+    digits = decimal_digits(given) or (_DIGITS.get(given, 0), 0)
+    if not digits[0] or kept == "string":
+        return digits[0] > 0
+    # An integer type has not all values of its greatest number of digits.
+    kept_digits = decimal_digits(kept) or (_DIGITS.get(kept, 1) - 1, 0)
+    whole, kept_whole = digits[0] - digits[1], kept_digits[0] - kept_digits[1]
+    return whole <= kept_whole and digits[1] <= kept_digits[1]
+
+
+def _outer(stored: str) -> tuple[str, list[str]]:
+    outer = re.fullmatch(r"(array|map|struct)<(.*)>", stored, re.DOTALL)
+    return (outer[1], _split(outer[2])) if outer else ("", [])
+
+
+def _field(stored: str) -> tuple[str, str]:
+    name, _, kind = stored.partition(":")
+    return name, kind
 
 
 def _struct_field(text: str) -> str:

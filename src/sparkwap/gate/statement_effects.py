@@ -241,7 +241,8 @@ def _alter(head: StatementReader, verb: str) -> Statement:
         return _changes(
             verb, replace(target, action="drop"), StatementTarget(head.name(), kind, "create")
         )
-    if head.has_text(md.WAP_ENABLED, md.GC_ENABLED, md.DELETE_OLD_METADATA):
+    guards = (md.WAP_ENABLED, md.GC_ENABLED, md.DELETE_OLD_METADATA)
+    if any(one.startswith(guards) for one in head.properties()):
         target = replace(target, action="unguard")
     return _changes(verb, target, beyond=_PLACE if head.take("set", "location") else "")
 

@@ -93,9 +93,26 @@ class StatementReader:
                 self.skip_brackets()
         return False
 
-    def has_text(self, *texts: str) -> bool:
-        """Return whether one of these texts is anywhere in the statement, also in a comment."""
-        return any(text in self._sql.lower() for text in texts)
+    def properties(self) -> list[str]:
+        """Go to the end of a `set` or `unset` of table properties, and return what it names.
+
+        Each text begins with the key, in lower case; a value without `=` follows it at once.
+        """
+        if not (self.take("set", "tblproperties") or self.take("unset", "tblproperties")):
+            return []
+        self.take("if", "exists")
+        found: list[str] = []
+        is_key = False
+        while (token := self._token()) is not None:
+            self._at += 1
+            if token.text in ("(", ","):
+                found.append("")
+                is_key = True
+            elif token.text == "=":
+                is_key = False
+            elif is_key:
+                found[-1] += token.value.lower()
+        return found
 
     def skip_ctes(self) -> None:
         """Go past the common table expressions that `with` begins."""

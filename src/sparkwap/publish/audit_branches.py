@@ -45,7 +45,11 @@ class AuditBranches:
         self._store = at.store
 
     def open(
-        self, identifier: Identifier, branch: str, properties: Mapping[str, str] | None = None
+        self,
+        identifier: Identifier,
+        branch: str,
+        properties: Mapping[str, str] | None = None,
+        kept: int | None = None,
     ) -> OpenedBranch:
         """Open the audit branch of a table at ``main``, and switch the gate on.
 
@@ -60,18 +64,24 @@ class AuditBranches:
             branch: The audit branch.
             properties: Table properties to set in the same commit. They apply to all writers at
                 once.
+            kept: A snapshot that the branch must have.
 
         Raises:
-            CatalogError: There is no such table, or other writers changed it at each attempt.
+            CatalogError: There is no such table, the branch would not have the snapshot ``kept``,
+                or other writers changed the table at each attempt.
         """
         return self._store.commit(
-            lambda: branches.open_branch(self._store, identifier, branch, properties or {}),
+            lambda: branches.open_branch(self._store, identifier, branch, properties or {}, kept),
             "open_branch",
             **_facts(identifier, branch),
         )
 
     def clone(
-        self, identifier: Identifier, side_schema: str, properties: Mapping[str, str] | None = None
+        self,
+        identifier: Identifier,
+        side_schema: str,
+        properties: Mapping[str, str] | None = None,
+        kept: int | None = None,
     ) -> TableState:
         """Create a zero-copy clone of a table in a side schema, under the same name.
 
@@ -83,9 +93,11 @@ class AuditBranches:
             identifier: The live table.
             side_schema: ``<schema>__<audit branch>``; created if it does not exist.
             properties: Table properties to set on the clone.
+            kept: A snapshot that ``main`` of the clone must have.
 
         Raises:
-            CatalogError: There is no such table, or another object has the clone's name.
+            CatalogError: There is no such table, another object has the clone's name, or the clone
+                would not have the snapshot ``kept``.
         """
         branch = side_schema.removeprefix(f"{identifier[0]}__")
         backend = self._store.backend
@@ -95,7 +107,7 @@ class AuditBranches:
             return self._at.state(
                 self._store.commit(
                     lambda: branches.clone(
-                        self._store, identifier, side_schema, branch, properties or {}, folder
+                        self._store, identifier, side_schema, branch, properties or {}, folder, kept
                     ),
                     "clone",
                     **_facts(identifier, branch),
@@ -116,6 +128,14 @@ class AuditBranches:
                 "(`polaris.config.allow.unstructured.table.location` of the catalog), or build "
                 "the model under a new name (alias)."
             ) from error
+
+    def replaces_clone(self, identifier: Identifier, place: Identifier) -> bool:
+        """Return whether `clone` replaces the clone of a table, because it is outdated."""
+        live, side = (self._store.backend.get(one) for one in (identifier, place))
+        if live is None or side is None or "view" in (live.kind, side.kind):
+            return False
+        document, present = self._store.load(side.location), self._store.load(live.location)
+        return branches.is_clone(document) and branches.is_outdated(self._store, document, present)
 
     def folder(self, schema: str, branch: str) -> str:
         """Return the folder of an audit branch's new tables.

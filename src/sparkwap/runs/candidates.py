@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import cached_property
 
 from sparkwap.catalog import Candidate, Identifier, Kind, TableState, lease
-from sparkwap.catalog.branches import clone_base, cloned_identity
+from sparkwap.catalog.branches import clone_base, cloned_identity, rows_lost
 from sparkwap.catalog.pointers import require_side_schema
-from sparkwap.core import checkpoints, names, next_command
+from sparkwap.core import checkpoints, names
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.retry import Fate, batch_fate, fate
 from sparkwap.gate.placement import Desired, decide_build
@@ -59,7 +59,9 @@ class Candidates:
         self.gone: dict[str, str] = {}
         self.found: dict[str, str] = {}
         self._earlier: dict[str, Candidate] = {}
+        self._unpublished: set[str] = set()
         self._added: set[str] = set()
+        self._outdated: set[str] = set()
         self._continued: dict[Identifier, int | None] = {}
         self._dropped: set[Identifier] = set()
         self._marks: dict[str, str] = {}
@@ -87,10 +89,10 @@ class Candidates:
             rows = self.lake.ledger.branch_history(self.branch).nodes
             self._earlier = {row["node_id"]: candidate_of(row) for row in rows}
             self.found = {n: c.token for n, c in self._earlier.items() if c.token is not None}
+            waiting = [row for row in rows if row["verdict"] != "published"]
+            self._unpublished = {row["node_id"] for row in waiting}
             self._added = {
-                row["node_id"]
-                for row in rows
-                if row["verdict"] != "published" and row["node_id"] in dict(row["built_on"] or ())
+                row["node_id"] for row in waiting if row["node_id"] in dict(row["built_on"] or ())
             }
 
     def _sweep(self, schema: str) -> None:
@@ -130,30 +132,50 @@ class Candidates:
 
         If so, this run builds the table only on the present ``main``.
         """
-        live = self.lake.state(identifier)
-        current = self._is_current(node_id, identifier)
-        if current:
-            self._continued[identifier] = live.main if live else None
-        return current
+        found = self._same_inputs(node_id, identifier)
+        if found is None:
+            return False
+        if not self._is_publishable(found):
+            if node_id in self._unpublished:
+                self._outdated.add(node_id)
+            return False
+        state = self.lake.state(found.place)
+        head = state.refs.get("main" if found.how == "side" else self.branch) if state else None
+        self._continued[identifier] = head.snapshot_id if head else None
+        return True
 
-    def _is_current(self, node_id: str, identifier: Identifier) -> bool:
+    def require_publishable(self, node_id: str, identifier: Identifier) -> None:
+        """Check that a node that does not add to its candidate may be built from `main` instead.
+
+        Raises:
+            CatalogError: The inputs of the candidate are unchanged, but `main` or the definition of
+                the table is not. The command need not have all input of its rows again.
+        """
+        if node_id in self._outdated:
+            raise rows_lost(identifier, self.branch)
+
+    def _same_inputs(self, node_id: str, identifier: Identifier) -> Candidate | None:
         rows = self.lake.ledger.branch_history(self.branch).nodes
         found = next((candidate_of(row) for row in rows if row["node_id"] == node_id), None)
         if found is None or found.token is None or found.identifier != identifier:
-            return False
+            return None
         # The rows in the candidate were built from these inputs.
         on = next(dict(row["built_on"] or ()) for row in rows if row["node_id"] == node_id)
         now = self.present()
-        if any(now.get(key, token) != token for key, token in on.items() if key != node_id):
-            return False
+        same = all(now.get(key, token) == token for key, token in on.items() if key != node_id)
+        return found if same else None
+
+    def _is_publishable(self, found: Candidate) -> bool:
+        identifier = found.identifier
         if found.how == "branch":
             return self.lake.branches.is_on_present_main(identifier, self.branch, found.head)
-        live, grown = self.lake.state(identifier), self.lake.descends(found.place, found.token)
+        live = self.lake.state(identifier)
         # The base of a clone must be the present `main`; a new table must still be new.
         return (
-            grown
+            self.lake.descends(found.place, str(found.token))
             and (live.main if live else None) == found.base
             and (live is None) == (found.base_metadata is None)
+            and not self.lake.branches.replaces_clone(identifier, found.place)
         )
 
     # -- placing ---------------------------------------------------------------------------------
@@ -300,8 +322,8 @@ class Candidates:
         in_place: Mapping[str, str] | None,
     ) -> Candidate:
         self._invocation.reached(checkpoints.NODE_PLACING, identifier)
-        opened = self.lake.branches.open(identifier, self.branch, in_place)
-        self._require_continued(identifier, opened.base, anew=opened.created)
+        kept = self._continued.get(identifier)
+        opened = self.lake.branches.open(identifier, self.branch, in_place, kept)
         self._invocation.reached(checkpoints.NODE_PLACED, identifier)
         return self.keep(
             Candidate(
@@ -328,9 +350,9 @@ class Candidates:
             # An earlier run left it before the live table was created; the build replaces it.
             return self._beside(identifier, current)
         self._invocation.reached(checkpoints.NODE_PLACING, identifier)
-        clone = self.lake.branches.clone(identifier, side, in_place)
+        kept = self._continued.get(identifier)
+        clone = self.lake.branches.clone(identifier, side, in_place, kept)
         base = clone_base({"properties": clone.properties})[1]
-        self._require_continued(identifier, base)
         self.overlay.add(identifier, side)
         self._invocation.reached(checkpoints.NODE_PLACED, identifier)
         return self.keep(
@@ -344,26 +366,6 @@ class Candidates:
                 since=clone.main,
             )
         )
-
-    def _require_continued(
-        self, identifier: Identifier, base: int | None, *, anew: bool = False
-    ) -> None:
-        """Check that a table that the run adds to still has the rows that it had on the branch.
-
-        The query may already read only the rows that are not among them.
-
-        Args:
-            identifier: The table.
-            base: The snapshot of ``main`` that the candidate starts from.
-            anew: Whether the branch was started again.
-        """
-        if identifier in self._continued and (anew or base != self._continued[identifier]):
-            raise SparkwapError(
-                f"main of {'.'.join(identifier)} moved after this run had begun to add to the rows "
-                f"on the branch {self.branch}, so these rows can no longer be published. The table "
-                "was not built. Discard the branch, then repeat the commands that wrote to it: "
-                f"{next_command.operation('wap_discard', self.branch)}"
-            )
 
     def _beside(
         self, identifier: Identifier, current: TableState | None, kind: Kind = "table"

@@ -16,6 +16,10 @@ from dbt.adapters.sparkwap.relation import SparkWapRelation
 @pytest.mark.parametrize(
     ("begin", "first", "last", "lost"),
     [
+        # dbt builds the whole first and last day.
+        ("2020-01-01", datetime(2020, 1, 1, 6), datetime(2025, 12, 31, 10, 30), ""),
+        ("2020-01-01", None, datetime(2025, 12, 30, 10, 30), "2025-12-31T00:00 to 2026-01-01"),
+        ("2020-01-01", datetime(2020, 1, 2, 6), None, "2020-01-01T00:00 to 2020-01-02T00:00"),
         ("2020-01-01", 2024, 2025, "2020-01-01T00:00 to 2024-01-01T00:00, 2025-01-01"),
         ("2020-01-01", 2020, None, ""),
         ("2020-01-01", None, 2025, "2025-01-01T00:00 to 2026-01-01T00:00"),
@@ -25,12 +29,14 @@ from dbt.adapters.sparkwap.relation import SparkWapRelation
     ],
 )
 def test_a_full_refresh_of_some_batches_loses_no_others(
-    monkeypatch: pytest.MonkeyPatch, begin: str, first: int | None, last: int | None, lost: str
+    monkeypatch: pytest.MonkeyPatch,
+    begin: str,
+    first: datetime | int | None,
+    last: datetime | int | None,
+    lost: str,
 ) -> None:
-    flags = SimpleNamespace(
-        EVENT_TIME_START=first and datetime(first, 1, 1),
-        EVENT_TIME_END=last and datetime(last, 1, 1),
-    )
+    start, end = (datetime(at, 1, 1) if isinstance(at, int) else at for at in (first, last))
+    flags = SimpleNamespace(EVENT_TIME_START=start, EVENT_TIME_END=end)
     monkeypatch.setattr(microbatches, "get_flags", lambda: flags)
     row = {
         "batches": ["2020-01-01T00:00:00+00:00/2026-01-01T00:00:00+00:00"],
@@ -43,7 +49,7 @@ def test_a_full_refresh_of_some_batches_loses_no_others(
         cast(Any, SimpleNamespace(current=lambda: run)), cast(Any, None)
     )
     relation = SparkWapRelation.create(schema="s", identifier="t", type="table")
-    model = {"unique_id": "model.shop.t", "config": {"begin": begin}}
+    model = {"unique_id": "model.shop.t", "config": {"begin": begin, "batch_size": "day"}}
     if not lost:
         calls.require_all(model, relation)
         return

@@ -64,6 +64,12 @@ DAYS = {"partition_by": ["days(d)"], "properties": {"a": "b"}}
         (("months(d)",), DAYS, "insert_overwrite", "error"),
         (("days(d)",), {"partition_by": None}, "insert_overwrite", "error"),
         (("day(d)",), DAYS, "insert_overwrite", ""),
+        (
+            ("region", "days(d)"),
+            {"partition_by": ["days(d)", "region"]},
+            "insert_overwrite",
+            "partitioning: region, days(d) -> days(d), region",
+        ),
         (("months(d)",), DAYS, "merge", "partitioning: months(d) -> days(d)"),
         (("days(d)",), {**DAYS, "properties": {"a": "c"}}, "merge", "property a: b -> c"),
     ],
@@ -94,7 +100,7 @@ def test_a_layout_that_an_existing_table_does_not_have_is_told(
 
 
 def test_values_that_are_cast_to_the_types_of_the_table_are_told() -> None:
-    kept = {"Price": "decimal(10,2)", "n": "bigint", "small": "int", "other": "string"}
+    kept = {"Price": "decimal(10,2)", "n": "decimal(12,0)", "small": "int", "other": "string"}
     columns = [SimpleNamespace(name=name, type=kind) for name, kind in kept.items()]
     run = SimpleNamespace(notes=RunNotes())
     state = SimpleNamespace(columns=columns)

@@ -214,6 +214,8 @@ def test_ungated_tables_may_be_changed(sql: str) -> None:
         "insert into s__wap_1.t values (1)",
         "alter table s__wap_1.t add columns (a int)",
         "alter table s__wap_1.t write ordered by a",
+        "alter table s__wap_1.t alter column c comment 'gc.enabled'",
+        "alter table s__wap_1.t set tblproperties ('a' = '(gc.enabled, x', 'b' = 'gc.enabled')",
         "comment on table s__wap_1.t is 'x'",
         "create or replace view s__wap_1.t as select 1",
         "drop table if exists s__wap_1.t",
@@ -230,6 +232,10 @@ def test_a_run_may_change_its_side_schemas(sql: str) -> None:
         "alter table {} set tblproperties ('write.metadata.delete-after-commit.enabled' = true)",
         "alter table {} set tblproperties ('a' = 'b', 'gc.enabled' = 'true')",
         "alter table {} unset tblproperties if exists ('write.wap.enabled')",
+        "alter table {} set tblproperties (a = 1, gc . enabled = true)",
+        "alter table {} set tblproperties (`gc`.`Enabled` true)",
+        "alter table {} set tblproperties ('gc.en' 'abled' = 'true')",
+        r"alter table {} set tblproperties ('gc\u002eenabled' = 'true')",
     ],
 )
 def test_a_clone_keeps_what_protects_the_files_of_the_live_table(sql: str) -> None:

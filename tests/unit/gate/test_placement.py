@@ -7,6 +7,7 @@ from sparkwap.gate.placement import (
     Desired,
     decide_build,
     in_place,
+    is_exact,
     partition_term,
     sort_term,
     stored_type,
@@ -203,3 +204,42 @@ def test_commit_retries_need_no_clone() -> None:
     isolation: dict[str, object] = {"write.merge.isolation-level": "snapshot"}
     assert in_place(isolation) == {}
     assert decide_build(Table(), Desired(properties=isolation)).where == "clone"
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "exact"),
+    [
+        ("smallint", "bigint", True),
+        ("bigint", "int", False),
+        ("int", "decimal(12,2)", True),
+        ("int", "decimal(11,2)", False),
+        ("bigint", "decimal(38,0)", True),
+        ("decimal(9,0)", "int", True),
+        ("decimal(10,0)", "int", False),
+        ("decimal(3,1)", "bigint", False),
+        ("decimal(10,2)", "decimal(12,4)", True),
+        ("decimal(10,2)", "decimal(12,5)", False),
+        ("decimal(10,4)", "decimal(12,2)", False),
+        ("decimal(10,4)", "string", True),
+        ("double", "decimal(38,4)", False),
+        ("int", "double", True),
+        ("int", "float", False),
+        ("bigint", "double", False),
+        ("double", "float", False),
+        ("int", "varchar(10)", True),
+        ("string", "int", False),
+        ("date", "timestamp", True),
+        ("timestamp", "date", False),
+        ("timestamp_ntz", "timestamp", False),
+        ("boolean", "int", False),
+        ("void", "decimal(4,0)", True),
+        ("array<int>", "array<bigint>", True),
+        ("array<bigint>", "array<int>", False),
+        ("map<string,void>", "map<string,int>", True),
+        ("struct<a:int,b:void>", "struct<a:bigint,b:string>", True),
+        ("struct<a:int,b:int>", "struct<b:int,a:int>", False),
+        ("struct<a:int>", "struct<a:int,b:int>", False),
+    ],
+)
+def test_casts_that_change_no_value(given: str, kept: str, exact: bool) -> None:
+    assert is_exact(given, kept) == exact

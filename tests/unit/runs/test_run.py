@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 from helpers.bench import view_json
+from pyiceberg.types import StringType
 
 from sparkwap.catalog import CommitUnknown, Identifier, lease
+from sparkwap.catalog.branches import BASE_METADATA
 from sparkwap.catalog.metadata import WAP_ENABLED
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
@@ -243,10 +246,70 @@ def test_a_table_that_moves_before_rows_are_added_to_its_branch(
     second = a_run(lake, SECOND)
     assert second.may_add_to_candidate(NODE.node_id, ORDERS)
     lake.catalog.load_table(ORDERS).append(rows(7))
-    with pytest.raises(SparkwapError, match=r"main of shop.orders moved.*wap_discard"):
+    with pytest.raises(SparkwapError, match=r"can no longer be published.*wap_discard"):
         second.candidates.place_table(ORDERS, desired)
     assert second.close([replace(NODE, status="error")], [TEST], [PASSED]).published == 0
     assert live(lake) == [1, 7]
+
+
+def add_column(lake: Lake) -> None:
+    with lake.catalog.load_table(ORDERS).update_schema() as update:
+        update.add_column("more", StringType())
+
+
+def delete_base(lake: Lake) -> None:
+    lake.catalog.load_table(ORDERS).transaction().set_properties(n="1").commit_transaction()
+    base = lake.catalog.load_table(("shop__dev", "orders")).properties[BASE_METADATA]
+    Path(base.removeprefix("file://")).unlink()
+
+
+def restarted(lake: Lake) -> Lake:
+    properties = {key: lake.catalog.properties[key] for key in ("type", "uri", "warehouse")}
+    return Lake("lake", properties)
+
+
+@pytest.mark.parametrize("change", [add_column, delete_base])
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("beside", [False, True])
+def test_rows_on_a_clone_that_is_outdated_are_not_lost(
+    lake: Lake, change: Callable[[Lake], None], begun: bool, beside: bool
+) -> None:
+    """`main` is the same snapshot, but the clone can no longer be published."""
+    first = a_run(lake)
+    if beside:
+        first.begin(NODE.node_id, ORDERS)
+        placed = first.candidates.place_clone(ORDERS, ["added note"])
+        lake.catalog.load_table(placed.place).append(rows(2))
+        first.built(NODE.node_id, ORDERS, must_write=False)
+    else:
+        build(first, 2)
+    first.close([NODE], [TEST], [])
+    second = a_run(lake, SECOND)
+    build_clone(second, 3)
+    second.close([NODE], [TEST], [])
+    third = a_run(restarted(lake), THIRD)
+    if begun:
+        assert third.may_add_to_candidate(NODE.node_id, ORDERS)
+    change(lake)
+    third = third if begun else a_run(restarted(lake), THIRD)
+    if begun:
+        third.candidates.lake = restarted(lake)
+    else:
+        assert not third.may_add_to_candidate(NODE.node_id, ORDERS)
+    with pytest.raises(SparkwapError, match=r"can no longer be published.*wap_discard"):
+        if begun:
+            third.candidates.place_clone(ORDERS, ["added note"])
+        third.candidates.require_publishable(NODE.node_id, ORDERS)
+    assert live(lake, ("shop__dev", "orders")) == [1, 2, 3]
+
+
+def test_a_node_that_is_published_may_be_built_from_main_again(lake: Lake) -> None:
+    first = a_run(lake)
+    build(first, 2)
+    assert first.close([NODE], [TEST], [PASSED]).published == 1
+    second = a_run(lake, SECOND)
+    assert not second.may_add_to_candidate(NODE.node_id, ORDERS)
+    second.candidates.require_publishable(NODE.node_id, ORDERS)
 
 
 def test_a_retry_of_batches_on_a_clone_keeps_the_batches_on_the_branch(lake: Lake) -> None:

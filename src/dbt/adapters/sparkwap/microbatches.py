@@ -10,7 +10,9 @@ from typing import Any
 
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
+from dbt.artifacts.resources.types import BatchSize
 from dbt.flags import get_flags
+from dbt.materializations.incremental.microbatch import MicrobatchBuilder
 
 from dbt.adapters.sparkwap.command import as_dbt_error
 from dbt.adapters.sparkwap.command_run import CommandRun
@@ -67,7 +69,7 @@ class Microbatches:
                 run.lake.partitionings(state.identifier),
                 event_time,
                 types.get(event_time.lower(), ""),
-                str(getattr(config["batch_size"], "value", config["batch_size"])),
+                BatchSize(config["batch_size"]).value,
             ),
         )
 
@@ -85,7 +87,12 @@ class Microbatches:
         if run is None or run.replay is not None or not (first or last):
             return
         begin = as_utc(datetime.fromisoformat(str(model["config"]["begin"])))
-        kept = (as_utc(first) if first else begin, as_utc(last) if last else _NEVER)
+        # dbt builds whole batches.
+        size = BatchSize(model["config"]["batch_size"])
+        kept = (
+            MicrobatchBuilder.truncate_timestamp(as_utc(first), size) if first else begin,
+            MicrobatchBuilder.ceiling_timestamp(as_utc(last), size) if last else _NEVER,
+        )
         known = run.lake.ledger.builds(model["unique_id"], table)
         gone = [(max(start, begin), end) for start, end in lost(builds(known), kept) if end > begin]
         if gone:

@@ -129,6 +129,7 @@ class Nodes:
             if self._runs.continues_branch and run.may_add_to_candidate(node.unique_id, table):
                 return False
             if self._runs.continues_branch:
+                run.candidates.require_publishable(node.unique_id, table)
                 if node.unique_id in run.candidates.found:
                     run.notes.add_notice(node.unique_id, _BEGUN_ANEW)
             elif run.candidates.has_added(node.unique_id):

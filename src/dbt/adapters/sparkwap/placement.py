@@ -21,7 +21,7 @@ from sparkwap.core import names, next_command
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.spark_types import widens
 from sparkwap.core.sqltext import quote
-from sparkwap.gate.placement import Desired, decide_build, in_place, stored_type
+from sparkwap.gate.placement import Desired, decide_build, in_place, is_exact, partition_terms
 from sparkwap.gate.write_mode import MODES, PROPERTIES, choose
 
 if TYPE_CHECKING:
@@ -93,9 +93,14 @@ class Placement:
         if state is None or identifier_of(relation) in self._throw_away:
             return
         again = _build_anew(node_id)
-        partitions = Desired(partitioning=_terms(layout, "partition_by"))
-        changes = decide_build(state, partitions).changes
-        if changes and strategy == "insert_overwrite":
+        wanted = _terms(layout, "partition_by")
+        if (
+            strategy == "insert_overwrite"
+            and wanted is not None
+            # The same terms in another order have the same partitions.
+            and set(partition_terms(wanted)) != set(partition_terms(state.partitioning))
+        ):
+            changes = decide_build(state, Desired(partitioning=wanted)).changes
             with as_dbt_error():
                 raise SparkwapError(
                     "insert_overwrite replaces whole partitions, but those of the table "
@@ -114,7 +119,7 @@ class Placement:
 
     @available.parse(lambda *a, **k: None)
     def check_types(self, relation: BaseRelation, types: Mapping[str, str], node_id: str) -> None:
-        """Note the columns whose values Spark casts to narrower types of the existing table.
+        """Note the columns whose values a cast to the types of the existing table may change.
 
         Args:
             relation: The table, after it was placed.
@@ -124,11 +129,11 @@ class Placement:
         state = self.live(relation)
         if state is None or identifier_of(relation) in self._throw_away:
             return
-        new = {name.lower(): kind for name, kind in types.items() if kind != "void"}
+        new = {name.lower(): kind for name, kind in types.items()}
         cast = [
             f"{column.name} from {new[column.name.lower()]} to {column.type}"
             for column in state.columns
-            if column.name.lower() in new and _may_change(new[column.name.lower()], column.type)
+            if column.name.lower() in new and not is_exact(new[column.name.lower()], column.type)
         ]
         if cast:
             self._tell_once(
@@ -321,12 +326,6 @@ def _build_anew(node_id: str) -> str:
     if node_id.startswith("snapshot."):
         return "alter it outside of dbt"
     return next_command.dbt(f"build --full-refresh --select {next_command.selected(node_id)}")
-
-
-def _may_change(given: str, kept: str) -> bool:
-    """Return whether a cast between two types may change values."""
-    given, kept = stored_type(given), stored_type(kept)
-    return given != kept and not widens(given, kept)
 
 
 def _desired(
