@@ -112,12 +112,11 @@
 {% macro wap_check_layout(relation, columns) %}
     {%- set types = {} -%}
     {%- for column in columns -%}{%- do types.update({column.name: column.dtype}) -%}{%- endfor -%}
-    {%- do adapter.wap.check_types(relation, types, model.unique_id) -%}
     {%- set layout = wap_layout() -%}
     {%- do layout.pop("comment", none) -%}
     {%- do layout.update({"properties": config.get("tblproperties")}) -%}
     {%- do adapter.wap.check_layout(
-        relation, layout, model.unique_id, config.get("incremental_strategy")) -%}
+        relation, layout, types, model.unique_id, config.get("incremental_strategy")) -%}
 {% endmacro %}
 
 {#-

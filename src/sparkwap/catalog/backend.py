@@ -306,14 +306,14 @@ class SequentialBackend(CatalogBackend):
         """Drop what is still staged or set aside of a former table; its files stay."""
 
     def set_aside(self, row: Pointer, key: str) -> Pointer | None:
-        """Free the name of a table; its files stay.
+        """Free the name of a table or view; its files stay.
 
         Args:
-            row: The table.
+            row: The table or view.
             key: Tells what is set aside from other tables that had the same name.
 
         Returns:
-            The table's row under another name, if the catalog keeps it there.
+            A table's row under another name, if the catalog keeps it there.
 
         Raises:
             Conflict: The name has another table, or another process has set it aside.

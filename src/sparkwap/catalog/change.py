@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.sparksql import inner_fields
 
 Update = Mapping[str, Any]
 
@@ -344,14 +345,8 @@ def _count_on(document: dict[str, Any], counter: str, ids: Iterable[int]) -> Non
 
 def _field_ids(kind: Any) -> Iterable[int]:
     """Yield the ids of all fields of a type, including nested fields."""
-    if not isinstance(kind, Mapping):
-        return
-    for key in ("id", "element-id", "key-id", "value-id"):
-        if key in kind:
-            yield int(kind[key])
-    for inner in (*(kind.get("fields") or ()), kind.get("type"), kind.get("element")):
-        yield from _field_ids(inner)
-    for inner in (kind.get("key"), kind.get("value")):
+    for number, _, inner, _ in inner_fields(kind):
+        yield number
         yield from _field_ids(inner)
 
 

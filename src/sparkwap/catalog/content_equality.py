@@ -12,7 +12,7 @@ from typing import Any
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.history import schema_at
-from sparkwap.catalog.sparksql import current_schema
+from sparkwap.catalog.sparksql import current_schema, inner_fields
 
 _NO_PROOF = -1
 
@@ -85,15 +85,10 @@ def keeps_columns(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 def _fields(kind: Any) -> dict[int, tuple[str, str, bool]]:
     """Return the name, the type, and whether it is required, of all fields of a type, by id."""
-    if isinstance(kind, str):
-        return {}
-    parts = (part for part in ("element", "key", "value") if part in kind)
-    inner = [(kind[f"{part}-id"], part, kind[part], kind.get(f"{part}-required")) for part in parts]
-    inner += [(f["id"], f["name"], f["type"], f.get("required")) for f in kind.get("fields", ())]
     found: dict[int, tuple[str, str, bool]] = {}
-    for number, name, of, required in inner:
+    for number, name, of, required in inner_fields(kind):
         shown = of.replace(" ", "") if isinstance(of, str) else of["type"]
-        found |= {number: (name, shown, bool(required)), **_fields(of)}
+        found |= {number: (name, shown, required), **_fields(of)}
     return found
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -366,15 +366,19 @@ def _write_new(path: Path, data: bytes, location: str, rights: int) -> None:
             file.write(data[len(data) // 2 :])
             file.flush()
             os.fsync(file.fileno())
-            for folder in (path.parent, *(folder.parent for folder in made)):
-                sync_folder(folder)
+            sync_folders(path, made)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the entries of a folder durable."""
+def sync_folders(path: Path, made: Iterable[Path]) -> None:
+    """Make the name of a new file durable, and those of the folders that were made for it."""
+    for folder in (path.parent, *(one.parent for one in made)):
+        _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
     # Some file systems cannot sync a folder; these do not lose entries, either.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyarrow.fs import AwsStandardS3RetryStrategy
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from sparkwap.catalog.files import create_file, local_path, rights_of, sync_folder
+from sparkwap.catalog.files import create_file, local_path, rights_of, sync_folders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,20 +60,19 @@ class _PrivateFile(PyArrowFile):
         # An existing file is overwritten, and keeps its rights.
         with suppress(FileExistsError):
             os.close(create_file(self._local, self._rights))
-        return _DurableStream(self._local, [folder.parent for folder in made])
+        return _DurableStream(self._local, made)
 
 
 class _DurableStream(BufferedWriter):
     """Writes a local file; the database is durable after its commit, so the file must be, too."""
 
-    def __init__(self, path: Path, folders: Sequence[Path]) -> None:
+    def __init__(self, path: Path, made: Sequence[Path]) -> None:
         super().__init__(FileIO(path, "wb"))
-        self._folders = (path.parent, *folders)
+        self._path, self._made = path, made
 
     def close(self) -> None:
         if not self.closed:
             self.flush()
             os.fsync(self.fileno())
-            for folder in self._folders:
-                sync_folder(folder)
+            sync_folders(self._path, self._made)
         super().close()

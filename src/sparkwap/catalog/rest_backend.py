@@ -125,9 +125,8 @@ class RestBackend(RestSchemas):
             Conflict: The name is taken.
             CannotShare: The server does not take this table.
         """
-        aside = self.aside(row.identifier, row.location)
-        if aside is not None and self._is_former(aside, row):
-            self.rename(aside.identifier, row.identifier, "table")
+        if aside := self._own_aside(row):
+            self.rename(aside, row.identifier, "table")
             return
         try:
             self._register(row)
@@ -155,9 +154,8 @@ class RestBackend(RestSchemas):
         """
         document = self._read(row.location)
         name = row.identifier[1]
-        aside = self.aside(row.identifier, row.location)
-        if aside is not None and self._is_former(aside, row):
-            return aside.identifier
+        if aside := self._own_aside(row):
+            return aside
         places = self._places(row, document)
         for place in places:
             self.ensure_schema(place[0], _branch_of(row.identifier[0], place[0]))
@@ -194,7 +192,9 @@ class RestBackend(RestSchemas):
                 if place[0] != row.identifier[0]:
                     self._drop_schema(place[0], must=False)
 
-    def set_aside(self, row: Pointer, key: str) -> Pointer:
+    def set_aside(self, row: Pointer, key: str) -> Pointer | None:
+        if row.kind == "view":
+            return super().set_aside(row, key)
         # No request drops a table on the condition that it is the one that was read. A rename to a
         # fixed name fails if another process has made it, and can be undone.
         aside = _aside(row.identifier, key)
@@ -207,6 +207,11 @@ class RestBackend(RestSchemas):
 
     def aside(self, identifier: Identifier, key: str) -> Pointer | None:
         return self._table(_aside(identifier, key))
+
+    def _own_aside(self, row: Pointer) -> Identifier | None:
+        """Return the name of a former table that a publish has set aside; None if it is not."""
+        found = self.aside(row.identifier, row.location)
+        return found.identifier if found is not None and self._is_former(found, row) else None
 
     @staticmethod
     def _places(row: Pointer, document: md.Document) -> list[Identifier]:

@@ -36,6 +36,22 @@ def type_text(iceberg_type: str | Mapping[str, Any]) -> str:
     return f"struct<{fields}>"
 
 
+def inner_fields(kind: Any) -> list[tuple[int, str, Any, bool]]:
+    """Return the fields directly in a schema or nested Iceberg type; none of another type.
+
+    Returns:
+        Id, name, Iceberg type, and whether it is required. The fields of a list or map are named
+        ``element``, ``key`` and ``value``.
+    """
+    if not isinstance(kind, Mapping):
+        return []
+    parts = (part for part in ("element", "key", "value") if part in kind)
+    return [
+        *((kind[f"{p}-id"], p, kind[p], bool(kind.get(f"{p}-required"))) for p in parts),
+        *((f["id"], f["name"], f["type"], bool(f.get("required"))) for f in kind.get("fields", ())),
+    ]
+
+
 def _primitive(name: str) -> str:
     if name.startswith("decimal"):
         return name.replace(" ", "")

@@ -13,6 +13,7 @@ _ALIASES |= {"text": "string", "varchar": "string", "numeric": "decimal", "real"
 _DECIMAL = re.compile(r"decimal\((\d+)(?:,(\d+))?\)")
 _WIDER = {"tinyint": "bigint", "smallint": "bigint", "int": "bigint"}
 _MOST_DIGITS = 38
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _IN_PLACE = {("int", "bigint"), ("float", "double")}
 
 
@@ -55,6 +56,11 @@ def decimal_digits(kind: str) -> tuple[int, int] | None:
     """Return precision and scale of a decimal type; None for another type."""
     digits = _DECIMAL.fullmatch(kind)
     return None if digits is None else (int(digits[1]), int(digits[2] or 0))
+
+
+def exact_digits(kind: str) -> tuple[int, int] | None:
+    """Return precision and scale of an integer or decimal type; None for another type."""
+    return (_DIGITS[kind], 0) if kind in _DIGITS else decimal_digits(kind)
 
 
 def widens(old: str, new: str) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparkwap.catalog.sparksql import type_text
-from sparkwap.core.spark_types import decimal_digits
+from sparkwap.catalog.sparksql import inner_fields, type_text
+from sparkwap.core.spark_types import exact_digits
 from sparkwap.diff.model import (
     AddedColumn,
     RemovedColumn,
@@ -23,7 +23,7 @@ from sparkwap.diff.model import (
 
 IcebergType = str | Mapping[str, Any]
 
-_WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+_WHOLE = ("tinyint", "smallint", "int", "bigint")  # from narrow to wide
 _MOST_DIGITS = 38
 # A double holds each number of so many digits.
 _DIGITS_OF_DOUBLE = 15
@@ -164,27 +164,19 @@ def _is_opaque(kind: IcebergType) -> bool:
     """Return whether a type is opaque, or contains such a type."""
     if isinstance(kind, str):
         return kind.partition("(")[0] in _OPAQUE
-    return any(_is_opaque(inner) for _, inner in _inner(kind))
+    return any(_is_opaque(inner) for _, _, inner, _ in inner_fields(kind))
 
 
 def _nested_ids(kind: IcebergType) -> list[Any]:
     """Return the ids of the fields in a nested type."""
-    if isinstance(kind, str):
-        return []
-    return [part for number, inner in _inner(kind) for part in (number, *_nested_ids(inner))]
-
-
-def _inner(kind: Mapping[str, Any]) -> list[tuple[int | None, IcebergType]]:
-    """Return id and type of each field of a nested type."""
-    parts = ("element", "key", "value")
-    found = [(kind.get(f"{part}-id"), kind[part]) for part in parts if part in kind]
-    return [*found, *((f["id"], f["type"]) for f in kind.get("fields") or ())]
+    fields = inner_fields(kind)
+    return [part for number, _, inner, _ in fields for part in (number, *_nested_ids(inner))]
 
 
 def _wider(old: str, new: str) -> str | None:
     """Return the type that holds the values of both types exactly; None if there is none."""
     for narrow, wide in ((old, new), (new, old)):
-        digits = _digits(narrow)
+        digits = exact_digits(narrow)
         few = digits is not None and digits[0] <= _DIGITS_OF_DOUBLE
         if wide == "double" and (narrow == "float" or few):
             return "double"
@@ -194,18 +186,13 @@ def _wider(old: str, new: str) -> str | None:
         if narrow == "date" and wide in ("timestamp", "timestamp_ntz"):
             return wide
     if old in _WHOLE and new in _WHOLE:
-        return max(old, new, key=lambda kind: _WHOLE[kind])
-    pairs = [_digits(kind) for kind in (old, new)]
+        return max(old, new, key=_WHOLE.index)
+    pairs = [exact_digits(kind) for kind in (old, new)]
     if None in pairs:
         return None
     (left, scale), (other, fraction) = (pair for pair in pairs if pair is not None)
     scale, whole = max(scale, fraction), max(left - scale, other - fraction)
     return f"decimal({whole + scale},{scale})" if whole + scale <= _MOST_DIGITS else None
-
-
-def _digits(kind: str) -> tuple[int, int] | None:
-    """Return precision and scale of an exact number type; None for other types."""
-    return (_WHOLE[kind], 0) if kind in _WHOLE else decimal_digits(kind)
 
 
 def key_in(key: Collection[str], columns: Columns) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pyarrow import orc
 
 from sparkwap.catalog import avro
 from sparkwap.catalog.model import Identifier
+from sparkwap.catalog.sparksql import inner_fields
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.personal import QUARANTINED_ROW
 from sparkwap.erasure.cells import candidates, is_text, plain
@@ -311,18 +312,9 @@ def _iceberg_fields(header: Mapping[str, str]) -> dict[int, tuple[str, str]]:
     found: dict[int, tuple[str, str]] = {}
 
     def walk(kind: Any, above: str) -> None:
-        if not isinstance(kind, Mapping):
-            return
-        for child in kind.get("fields", ()):
-            name = f"{above}{child['name']}"
-            found[child["id"]] = (name, child["type"] if isinstance(child["type"], str) else "")
-            walk(child["type"], f"{name}.")
-        for part in ("element", "key", "value"):
-            if part in kind:
-                inner = kind[part]
-                text = inner if isinstance(inner, str) else ""
-                found[kind[f"{part}-id"]] = (f"{above}{part}", text)
-                walk(inner, f"{above}{part}.")
+        for number, name, inner, _ in inner_fields(kind):
+            found[number] = (f"{above}{name}", inner if isinstance(inner, str) else "")
+            walk(inner, f"{above}{name}.")
 
     walk(schema, "")
     return found

@@ -24,6 +24,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from sparkwap.catalog.model import Identifier
+from sparkwap.catalog.sparksql import inner_fields
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.personal import (
     MESSAGE_HEADERS,
@@ -34,6 +35,7 @@ from sparkwap.core.personal import (
     SUBJECT,
     SUBJECT_TEXT,
 )
+from sparkwap.core.spark_types import exact_digits
 from sparkwap.erasure.search import Search, text_of
 
 # A table with these columns was made by the macro `quarantine`.
@@ -274,12 +276,12 @@ def check_columns(
 
 def _inner(kind: Any, name: str) -> Iterator[str]:
     """Yield the names of the fields in a nested type, as `file_search.leaves` has them."""
-    if isinstance(kind, Mapping):
-        for one in kind.get("fields", ()):
-            yield (field_name := f"{name}.{one['name'].lower()}")
-            yield from _inner(one["type"], field_name)
-        for part in ("element", "key", "value"):
-            yield from _inner(kind.get(part), name)
+    for _, field_name, inner, _ in inner_fields(kind):
+        is_named = "fields" in kind
+        full = f"{name}.{field_name.lower()}" if is_named else name
+        if is_named:
+            yield full
+        yield from _inner(inner, full)
 
 
 def _is(mark: Any, subject: str) -> bool:
@@ -294,14 +296,13 @@ def _subjects(node: NodeColumns) -> set[str]:
 
 def is_whole(kind: str) -> bool:
     """Return whether a column type of Spark has only whole numbers."""
-    return kind in ("tinyint", "smallint", "int", "bigint") or (
-        kind.startswith("decimal") and kind.endswith(",0)")
-    )
+    digits = exact_digits(kind)
+    return digits is not None and digits[1] == 0
 
 
 def is_number(kind: str) -> bool:
     """Return whether a column type of Spark has numbers."""
-    return is_whole(kind) or kind.startswith(("decimal", "float", "double"))
+    return exact_digits(kind) is not None or kind in ("float", "double")
 
 
 def key_values(

@@ -11,7 +11,7 @@ from typing import Literal
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import ColumnState, TableState
-from sparkwap.core.spark_types import decimal_digits
+from sparkwap.core.spark_types import decimal_digits, exact_digits
 
 Where = Literal["branch", "clone", "new"]
 DesiredColumn = tuple[str, str | None, bool | None, str | None]
@@ -272,7 +272,6 @@ def stored_type(text: str) -> str:
     return f"{kind}<{','.join(stored_type(part) for part in parts)}>"
 
 
-_DIGITS = {"int": 10, "bigint": 19}
 _EXACT = {
     "bigint": ("int",),
     "double": ("int", "float"),
@@ -297,12 +296,12 @@ def _is_exact(given: str, kept: str) -> bool:
             fields = [(_field(part), _field(slot)) for part, slot in pairs]
             return all(a == b and _is_exact(old, new) for (a, old), (b, new) in fields)
         return all(_is_exact(part, slot) for part, slot in pairs)
-    digits = decimal_digits(given) or (_DIGITS.get(given, 0), 0)
-    if not digits[0] or kept == "string":
-        return digits[0] > 0
-    # An integer type has not all values of its greatest number of digits.
-    kept_digits = decimal_digits(kept) or (_DIGITS.get(kept, 1) - 1, 0)
+    digits, kept_digits = exact_digits(given), exact_digits(kept)
+    if digits is None or kept_digits is None:
+        return digits is not None and kept == "string"
     whole, kept_whole = digits[0] - digits[1], kept_digits[0] - kept_digits[1]
+    if decimal_digits(kept) is None:
+        kept_whole -= 1  # An integer type has not all values of its greatest number of digits.
     return whole <= kept_whole and digits[1] <= kept_digits[1]
 
 

@@ -152,8 +152,8 @@ class RollbackPort:
         plan = self._plan(entry, rows)
         for swap in plan.swaps:
             before, after = swap.before, swap.after
-            if before is not None and before.kind == "table" and after is None:
-                self._drop_aside(self._set_aside(before))
+            if before is not None and after is None:
+                self._drop_aside(self._backend.set_aside(before, self._journal.run_id))
             elif before is not None and after is not None and not self._fits(before, after):
                 self._replace(before, after, plan.writes)
             else:
@@ -180,7 +180,7 @@ class RollbackPort:
             if after.location in writes:
                 self._store.files.write(after.location, md.dump(writes[after.location]))
             staged = self._stage(after)
-        aside = self._set_aside(before)
+        aside = self._backend.set_aside(before, self._journal.run_id)
         reached_table(SEQUENTIAL_FREED, self._journal, after.identifier)
         if staged is not None:
             self._backend.unstage(staged, after.identifier)
@@ -195,12 +195,6 @@ class RollbackPort:
             return
         if md.snapshot(self._store.load(aside.location), entry.candidate) is not None:
             self._drop_aside(aside)
-
-    def _set_aside(self, row: Pointer) -> Pointer | None:
-        if row.kind == "table":
-            return self._backend.set_aside(row, self._journal.run_id)
-        self._backend.apply([PointerUpdate(row, None)], documents={})
-        return None
 
     def _drop_aside(self, aside: Pointer | None) -> None:
         if aside is not None:

@@ -91,10 +91,10 @@ def test_a_layout_that_an_existing_table_does_not_have_is_told(
     relation = SparkWapRelation.create(schema="s", identifier="t", type="table")
     if told == "error":
         with pytest.raises(DbtRuntimeError, match=r"Rows .* would be lost.*--select t"):
-            placement.check_layout(relation, layout, "model.shop.t", strategy)
+            placement.check_layout(relation, layout, {}, "model.shop.t", strategy)
         return
     for _ in range(2):
-        placement.check_layout(relation, layout, "model.shop.t", strategy)
+        placement.check_layout(relation, layout, {}, "model.shop.t", strategy)
     (notice,) = run.notes.notices.get("model.shop.t", [""])
     assert told in notice and bool(told) == bool(notice)
 
@@ -103,13 +103,13 @@ def test_values_that_are_cast_to_the_types_of_the_table_are_told() -> None:
     kept = {"Price": "decimal(10,2)", "n": "decimal(12,0)", "small": "int", "other": "string"}
     columns = [SimpleNamespace(name=name, type=kind) for name, kind in kept.items()]
     run = SimpleNamespace(notes=RunNotes())
-    state = SimpleNamespace(columns=columns)
+    state = SimpleNamespace(columns=columns, properties={})
     runs = SimpleNamespace(command=None, current=lambda: run, state=lambda one: state)
     placement = Placement(cast(Any, runs))
     relation = SparkWapRelation.create(schema="s", identifier="t", type="table")
     given = {"price": "decimal(10,4)", "n": "int", "small": "smallint", "other": "void"}
     for _ in range(2):
-        placement.check_types(relation, given, "snapshot.shop.t")
+        placement.check_layout(relation, {}, given, "snapshot.shop.t", "")
     (notice,) = run.notes.notices["snapshot.shop.t"]
     assert notice.endswith(
         "may round them: Price from decimal(10,4) to decimal(10,2); "

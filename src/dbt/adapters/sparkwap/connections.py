@@ -160,7 +160,6 @@ class SparkWapConnectionManager(SparkConnectionManager):
         from pyhive import hive
 
         endpoint = self.endpoint()
-        layout = self.credentials.server_config(self.project_root).layout
         try:
             handle = hive.connect(
                 host=endpoint.host,
@@ -170,6 +169,7 @@ class SparkWapConnectionManager(SparkConnectionManager):
                 configuration={CONF_PREFIX + key: value for key, value in settings.items()},
             )
         except Exception as error:
+            layout = self.credentials.server_config(self.project_root).layout
             raise FailedToConnectError(
                 f"The Spark server of this lake (pid {endpoint.pid}, port {endpoint.thrift_port}) "
                 f"does not answer: {redact(str(error))}. Nothing was run. See "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -82,9 +82,22 @@ class Placement:
 
     @available.parse(lambda *a, **k: None)
     def check_layout(
-        self, relation: BaseRelation, layout: Mapping[str, Any], node_id: str, strategy: str
+        self,
+        relation: BaseRelation,
+        layout: Mapping[str, Any],
+        types: Mapping[str, str],
+        node_id: str,
+        strategy: str,
     ) -> None:
-        """Note what of a model's layout its existing table does not have, after it was placed.
+        """Note what of a model's layout and types its existing table does not have.
+
+        Args:
+            relation: The table, after it was placed.
+            layout: The layout of the config.
+            types: The types that the model returns, by column. A cast to those of the table may
+                change values.
+            node_id: The model.
+            strategy: The incremental strategy.
 
         Raises:
             SparkwapError: The strategy replaces partitions, and the table's are not the model's.
@@ -93,6 +106,12 @@ class Placement:
         if state is None or identifier_of(relation) in self._throw_away:
             return
         again = _build_anew(node_id)
+        if cast := list(_inexact(types, state)):
+            self._tell_once(
+                node_id,
+                f"values are cast to the types of its table, which may round them: "
+                f"{', '.join(cast)}; to change the table: {again}",
+            )
         wanted = _terms(layout, "partition_by")
         if (
             strategy == "insert_overwrite"
@@ -115,31 +134,6 @@ class Placement:
                 node_id,
                 "its config differs from its table, which keeps its layout "
                 f"({', '.join(changes)}); to change the table: {again}",
-            )
-
-    @available.parse(lambda *a, **k: None)
-    def check_types(self, relation: BaseRelation, types: Mapping[str, str], node_id: str) -> None:
-        """Note the columns whose values a cast to the types of the existing table may change.
-
-        Args:
-            relation: The table, after it was placed.
-            types: The types that the model returns, by column.
-            node_id: The model.
-        """
-        state = self.live(relation)
-        if state is None or identifier_of(relation) in self._throw_away:
-            return
-        new = {name.lower(): kind for name, kind in types.items()}
-        cast = [
-            f"{column.name} from {new[column.name.lower()]} to {column.type}"
-            for column in state.columns
-            if column.name.lower() in new and not is_exact(new[column.name.lower()], column.type)
-        ]
-        if cast:
-            self._tell_once(
-                node_id,
-                f"values are cast to the types of its table, which may round them: "
-                f"{', '.join(cast)}; to change the table: {_build_anew(node_id)}",
             )
 
     def _tell_once(self, node_id: str, notice: str) -> None:
@@ -326,6 +320,15 @@ def _build_anew(node_id: str) -> str:
     if node_id.startswith("snapshot."):
         return "alter it outside of dbt"
     return next_command.dbt(f"build --full-refresh --select {next_command.selected(node_id)}")
+
+
+def _inexact(types: Mapping[str, str], state: TableState) -> Iterator[str]:
+    """Yield the columns of a table to whose types a cast of these types may change values."""
+    new = {name.lower(): kind for name, kind in types.items()}
+    for column in state.columns:
+        given = new.get(column.name.lower(), column.type)
+        if not is_exact(given, column.type):
+            yield f"{column.name} from {given} to {column.type}"
 
 
 def _desired(
