@@ -362,3 +362,10 @@ def test_a_statement_without_a_result_of_spark_35() -> None:
     session.cursor().execute("create table t (i int)")
     assert session.fetchall() == []
     assert list(session.description) == []
+
+
+def test_the_end_of_one_session_object_does_not_stop_the_others() -> None:
+    pool = ResponseIterator._get_or_create_release_thread_pool()
+    GuardedSession("sc://127.0.0.1:1").__del__()
+    assert ResponseIterator._release_thread_pool_instance is pool
+    assert not pool._shutdown

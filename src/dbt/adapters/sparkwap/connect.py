@@ -121,6 +121,12 @@ class GuardedSession(ConnectSession):
         channel.add_interceptor(self.gatekeeper)
         super().__init__(channel)
 
+    def __del__(self) -> None:
+        # PySpark's closes the client, also that of a session that is closed, and so ends the thread
+        # pool of all sessions. In one of its threads, it would wait for itself while it holds a
+        # lock that all statements need. The adapter closes its sessions itself.
+        pass
+
 
 _QUIET = frozenset({"create_dataframe_view", "register_function", "checkpoint_command"})
 
