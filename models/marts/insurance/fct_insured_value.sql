@@ -10,7 +10,7 @@ final as (
         region_name,
         business_type,
 
-        count(*) as policies,
+        count(*) as policy_count,
         sum(insured_value) as insured_value,
         sum(if(covers_earthquake, insured_value, 0)) as earthquake_value,
         sum(if(covers_flood, insured_value, 0)) as flood_value

@@ -2,7 +2,7 @@
 with staged as (
 
     select
-        count(*) as policies,
+        count(*) as policy_count,
         sum(insured_value) as insured_value
     from {{ ref('stg_insurance__policies') }}
 
@@ -11,18 +11,18 @@ with staged as (
 reported as (
 
     select
-        sum(policies) as policies,
+        sum(policy_count) as policy_count,
         sum(insured_value) as insured_value
     from {{ ref('fct_insured_value') }}
 
 )
 
 select
-    staged.policies,
-    reported.policies as reported_policies,
+    staged.policy_count,
+    reported.policy_count as reported_policy_count,
     staged.insured_value,
     reported.insured_value as reported_insured_value
 from staged
 cross join reported
-where staged.policies <> reported.policies
+where staged.policy_count <> reported.policy_count
     or staged.insured_value <> reported.insured_value
