@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkwap.core import names
+from sparkwap.core import names, next_command
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of
 from sparkwap.core.errors import ConfigError, SparkwapError
@@ -105,7 +105,7 @@ def find_python(given: Path | None) -> Path:
         raise ConfigError(
             "The report needs the package elementary-data, which is not installed here. Nothing "
             "was written. In this repository, run: make report. Elsewhere, run: "
-            "pip install 'dbt-sparkwap[elementary]', or name a Python that has the package: "
+            f"{next_command.install('elementary')}, or name a Python that has the package: "
             "sparkwap report --python ..."
         )
     return named.absolute() if named else Path(sys.executable)
