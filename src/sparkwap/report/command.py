@@ -138,8 +138,8 @@ def collect(
     manifest = _json(target / "manifest.json")
     if manifest is None:
         raise ConfigError(
-            f"There is no manifest.json in {target}. The report needs it for the names of tables "
-            "and tests. Nothing was written. This command writes the file: dbt parse"
+            f"There is no whole manifest.json in {target}. The report needs it for the names of "
+            "tables and tests. Nothing was written. This command writes the file: dbt parse"
         )
     lake = Lake(described.name, described.properties)
     try:
@@ -245,7 +245,7 @@ def write(facts: ReportFacts, page: Path, *, env: str, python: Path) -> None:
 def _json(path: Path) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, json.JSONDecodeError):  # another dbt may be writing it
         return None
     return found
 
