@@ -5,9 +5,8 @@
     python scripts/changed_tests.py --record target/smoke.xml --table tests/durations-smoke.csv
 
 The first form prints one file per line, for ``pytest -m "long or not (unit or smoke)"``; files
-without enough time go to standard error. The base is the commit that last passed: ``--base``, else
-the commit where the branch left ``origin/main``, else the parent of HEAD. Without a base, all tests
-are selected. The other forms read pytest's JUnit reports of such a run, or of the smoke tests, and
+without enough time go to standard error. The base is ``--base``, else the commit where the branch
+left ``origin/main``, else the parent of HEAD. Without a base, all tests are selected. The other forms read pytest's JUnit reports of such a run, or of the smoke tests, and
 write the seconds of each file into a table. Slow files run first (``tests/conftest.py``).
 """
 
@@ -199,7 +198,7 @@ def record(table: Path, reports: Iterable[Path]) -> None:
 def main() -> None:
     """Print the selected files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--base", help="the commit that last passed")
+    parser.add_argument("--base", help="the commit to compare with")
     parser.add_argument("--budget", type=float, default=600, help="seconds, with two workers")
     parser.add_argument("--record", nargs="+", type=Path, help="JUnit reports of pytest")
     parser.add_argument("--table", type=Path, default=ROOT / "tests/durations.csv")

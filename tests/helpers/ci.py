@@ -71,16 +71,22 @@ class GitHub:
         self.file = yaml.safe_load((EXAMPLES / "github/sparkwap.yml").read_text())
         self.place = place
 
-    def pull_request(self, action: str, number: int, *, merged: bool = False) -> dict[str, Ended]:
-        """What an event starts: each job that runs, by name."""
+    def pull_request(
+        self, action: str, number: int, *, merged: bool = False, of: str = "us/shop"
+    ) -> dict[str, Ended]:
+        """What an event of a branch of a repository starts: each job that runs, by name."""
         # YAML takes the word `on` for true.
         assert action in self.file[True]["pull_request"]["types"]
         event = {
             "action": action,
             "number": number,
-            "pull_request": {"merged": merged, "merge_commit_sha": "1a2b"},
+            "pull_request": {
+                "merged": merged,
+                "merge_commit_sha": "1a2b",
+                "head": {"repo": {"full_name": of}},
+            },
         }
-        context = {"github": {"event": event, "token": "a token"}}
+        context = {"github": {"event": event, "token": "a token", "repository": "us/shop"}}
         jobs = self.file["jobs"]
         return {n: self._job(j, context) for n, j in jobs.items() if _value(j["if"], context)}
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog.pointers import Conflict, Unanswered
+from sparkwap.core import next_command
 from sparkwap.core.errors import CatalogError, ConfigError
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def _connect(name: str, properties: Mapping[str, str]) -> GlueCatalog:
     except ImportError as error:
         raise ConfigError(
             f"A catalog of the type glue needs the package boto3 ({error}). Nothing was done. Run: "
-            "pip install 'dbt-sparkwap[glue]'"
+            f"{next_command.install('glue')}"
         ) from error
     tries = properties.get(_TRIES, "")
     if tries and not tries.isdecimal():

@@ -163,9 +163,10 @@ class DbtCall:
         return [text for k, v in options.items() if v is not None for text in (k, str(v))]
 
     def manifest(self, again: str = "") -> Mapping[str, Any]:
-        """Parse the project and return the manifest.
+        """Parse the project and return the manifest, as dbt writes it.
 
-        dbt runs in this process: its import takes seconds, and `lake` needs it too.
+        dbt runs in this process: its import takes seconds, and `lake` needs it too. The file that
+        dbt writes is not read, because another dbt may be writing it too, and not as a whole.
 
         Args:
             again: The command to run after a correction of the project, for the message; empty for
@@ -176,9 +177,10 @@ class DbtCall:
         """
         from dbt.cli.main import dbtRunner
         from dbt.config.project import load_raw_project
+        from dbt_common.utils.encoding import JSONEncoder
 
         with _environment(self.environment):
-            parsed = dbtRunner().invoke(self.arguments("--quiet", "--write-json", "parse"))
+            parsed = dbtRunner().invoke(self.arguments("--quiet", "parse"))
         if isinstance(parsed.exception, KeyboardInterrupt):
             raise parsed.exception
         if not parsed.success:
@@ -189,9 +191,11 @@ class DbtCall:
                 f"dbt cannot parse the project{why}. Nothing was read or built. Correct the "
                 f"project, then: {again or next_command.sparkwap('build')}"
             )
-        path = self.project_dir / self.target_path / "manifest.json"
+        manifest: Any = parsed.result
+        whole = manifest.writable_manifest().to_dict(omit_none=False, context={"artifact": True})
         written = load_raw_project(str(self.project_dir)).get("vars") or {}
-        return {**json.loads(path.read_text()), VARIABLES: project_variables(written)}
+        as_written = json.loads(json.dumps(whole, cls=JSONEncoder))
+        return {**as_written, VARIABLES: project_variables(written)}
 
     def read_profile(self) -> Any:
         """Return dbt's profile object, rendered, with credentials of this adapter.

@@ -34,6 +34,14 @@ def set_target(target: str | None, profile: str | None = None) -> None:
     )
 
 
+def install(extra: str) -> str:
+    """Return the command that installs sparkwap with an extra.
+
+    Without a release it needs a checkout; the name on the package index may be another's.
+    """
+    return f"pip install '<checkout of sparkwap>[{extra}]'"
+
+
 def sparkwap(command: str) -> str:
     """Return a command of sparkwap.
 

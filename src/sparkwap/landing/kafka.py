@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import tenacity
 
+from sparkwap.core import next_command
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import redact, remember
 from sparkwap.landing.errors import LandingError, any_of
@@ -170,7 +171,7 @@ def state(settings: Mapping[str, str], topic: str) -> TopicState:
     except ImportError:
         raise ConfigError(
             "Kafka topics need a client that is not installed. Nothing was read. Install it: "
-            "pip install 'dbt-sparkwap[kafka]'"
+            f"{next_command.install('kafka')}"
         ) from None
     problems: list[KafkaError] = []
     own = {"log_level": 0, "error_cb": problems.append}

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sparkwap.core import next_command
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import redact, remember
 from sparkwap.core.text import counted, first_line
@@ -44,7 +45,7 @@ def require_client() -> None:
     if found is None:
         raise ConfigError(
             "wap_openlineage: end_of_run needs OpenLineage's client, which is not installed. "
-            "Nothing was run. Install it: pip install 'dbt-sparkwap[openlineage]', or set "
+            f"Nothing was run. Install it: {next_command.install('openlineage')}, or set "
             "wap_openlineage: never."
         )
 

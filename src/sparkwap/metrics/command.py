@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkwap.core import next_command
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import add_dbt_options, call_of, say
 from sparkwap.core.errors import ConfigError
@@ -80,5 +81,5 @@ def _require_client() -> None:
         raise ConfigError(
             "The metrics need the package prometheus-client, which is not installed. Nothing was "
             "read or written. Install it: pip install prometheus-client, or with sparkwap: "
-            "pip install 'dbt-sparkwap[metrics]'"
+            f"{next_command.install('metrics')}"
         )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from sparkwap.core import next_command
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, given_options, parse_call
 from sparkwap.core.errors import ConfigError
@@ -195,7 +196,7 @@ def _require_streamlit() -> None:
     if importlib.util.find_spec("streamlit") is None:
         raise ConfigError(
             "The page needs Streamlit, which is not installed. Nothing was started. "
-            "In this repository: make page. Elsewhere: pip install 'dbt-sparkwap[page]'"
+            f"In this repository: make page. Elsewhere: {next_command.install('page')}"
         )
 
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkwap.core import names
+from sparkwap.core import names, next_command
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of
 from sparkwap.core.errors import ConfigError, SparkwapError
@@ -105,7 +105,7 @@ def find_python(given: Path | None) -> Path:
         raise ConfigError(
             "The report needs the package elementary-data, which is not installed here. Nothing "
             "was written. In this repository, run: make report. Elsewhere, run: "
-            "pip install 'dbt-sparkwap[elementary]', or name a Python that has the package: "
+            f"{next_command.install('elementary')}, or name a Python that has the package: "
             "sparkwap report --python ..."
         )
     return named.absolute() if named else Path(sys.executable)
@@ -138,8 +138,8 @@ def collect(
     manifest = _json(target / "manifest.json")
     if manifest is None:
         raise ConfigError(
-            f"There is no manifest.json in {target}. The report needs it for the names of tables "
-            "and tests. Nothing was written. This command writes the file: dbt parse"
+            f"There is no whole manifest.json in {target}. The report needs it for the names of "
+            "tables and tests. Nothing was written. This command writes the file: dbt parse"
         )
     lake = Lake(described.name, described.properties)
     try:
@@ -245,7 +245,7 @@ def write(facts: ReportFacts, page: Path, *, env: str, python: Path) -> None:
 def _json(path: Path) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, json.JSONDecodeError):  # another dbt may be writing it
         return None
     return found
 

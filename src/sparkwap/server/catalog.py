@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
+from sparkwap.core import next_command
 from sparkwap.core.errors import CatalogError, ConfigError
 from sparkwap.core.redaction import is_secret
 from sparkwap.core.text import first_line
@@ -90,7 +91,7 @@ def prepare(config: ServerConfig) -> None:
     except ImportError as error:
         raise CatalogError(
             f"The catalog needs a database driver that is not installed ({error}). "
-            "The server was not started. Run: pip install 'dbt-sparkwap[postgres]'"
+            f"The server was not started. Run: {next_command.install('postgres')}"
         ) from error
     except Exception as error:
         reason = (first_line(str(error)) or type(error).__name__).rstrip(".")

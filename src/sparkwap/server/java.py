@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparkwap.core import next_command
 from sparkwap.core.errors import JavaError
 
 ACCEPTED = (17, 21)
@@ -83,7 +84,7 @@ def find() -> Java:
     raise JavaError(
         f"Spark needs Java {' or '.join(map(str, ACCEPTED))}.{found} The server was not started. "
         "Set JAVA_HOME to such a Java, or install one as a wheel: "
-        "pip install 'dbt-sparkwap[java]'"
+        f"{next_command.install('java')}"
     )
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from sparkwap import __version__
+from sparkwap.core import next_command
 from sparkwap.core.errors import ServerError
 from sparkwap.server import catalog, defaults, jars, java
 from sparkwap.server import state as states
@@ -105,7 +106,7 @@ def find_spark() -> Path:
     if spec is None or spec.origin is None:
         raise ServerError(
             "The embedded server needs Spark, which is not installed. The server was not started. "
-            "Run: pip install 'dbt-sparkwap[local]', or set your own server in profiles.yml."
+            f"Run: {next_command.install('local')}, or set your own server in profiles.yml."
         )
     home = Path(spec.origin).parent
     if not (home / "jars").is_dir():

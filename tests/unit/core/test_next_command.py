@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from helpers.documents import ROOT
 
 from sparkwap.core import next_command
 from sparkwap.core.dbt_cli import parse_call
@@ -64,3 +65,12 @@ def test_all_commands_have_the_target_of_the_present_one(monkeypatch: pytest.Mon
     assert next_command.dbt("test") == "dbt test --target ci"
     parse_call(["--target", "prod"])
     assert next_command.sparkwap("build") == "sparkwap build --target prod"
+
+
+def test_sparkwap_is_installed_from_a_checkout_and_not_by_its_name() -> None:
+    command = next_command.install("local")
+    assert command == "pip install '<checkout of sparkwap>[local]'"
+    assert command in (ROOT / "src/dbt/include/sparkwap/profile_template.yml").read_text()
+    assert command in (ROOT / "scripts/dist").read_text()
+    files = [file for file in (ROOT / "src").rglob("*.*") if file.suffix in (".py", ".yml", ".sql")]
+    assert not [file for file in files if "dbt-sparkwap[" in file.read_text()]

@@ -40,4 +40,4 @@ def test_without_the_library_the_error_has_the_command_to_install_it(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["metrics"]) == 2
-    assert "pip install 'dbt-sparkwap[metrics]'" in capsys.readouterr().err
+    assert "pip install '<checkout of sparkwap>[metrics]'" in capsys.readouterr().err

@@ -91,7 +91,7 @@ def test_without_streamlit_the_error_has_the_command_to_install_it(
     assert main(["page"]) == EXIT_CODES["usage"]
     said = capsys.readouterr().err
     assert "make page" in said
-    assert "pip install 'dbt-sparkwap[page]'" in said
+    assert "pip install '<checkout of sparkwap>[page]'" in said
 
 
 @pytest.fixture

@@ -156,12 +156,13 @@ def test_macros_and_pages_say_of_the_operations_what_their_dataclasses_say() -> 
     assert page == operations.reference_page(page), written
 
 
-def test_the_walk_through_types_what_the_demo_shows_of_the_customers() -> None:
-    (shown,) = (b for b in blocks(ROOT / "docs/demo.md", "sh") if "dim_customers" in b)
+@pytest.mark.parametrize("part", ["dim_customers", "examples/sensors"])
+def test_the_walk_through_types_what_the_demo_shows(part: str) -> None:
+    (shown,) = (b for b in blocks(ROOT / "docs/demo.md", "sh") if part in b)
     typed = (ROOT / "scripts/walkthrough").read_text().splitlines()
     lines = [line.removeprefix("run ") for line in typed if not line.startswith("has ")]
     after = iter(lines)
-    for line in shown.splitlines():
+    for line in re.sub(" +# .*", "", shown).splitlines():
         assert line in after, f"the walk-through does not run: {line}"
 
 

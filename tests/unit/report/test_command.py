@@ -24,7 +24,7 @@ def test_without_elementary_the_error_has_the_command_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(command.PYTHON, raising=False)
-    with pytest.raises(ConfigError, match=r"pip install 'dbt-sparkwap\[elementary\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '<checkout of sparkwap>\[elementary\]'"):
         command.find_python(None)
     with pytest.raises(ConfigError, match="There is no /nowhere/python"):
         command.find_python(Path("/nowhere/python"))

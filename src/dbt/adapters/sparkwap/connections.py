@@ -30,6 +30,7 @@ from dbt.adapters.sparkwap.sessions import (
 from dbt.adapters.sparkwap.spark_errors import server_message
 from dbt.adapters.sparkwap.thrift import ThriftSession, refusal, verified_transport
 from sparkwap import server
+from sparkwap.core import next_command
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.redaction import redact
 from sparkwap.gate.net import Application
@@ -239,8 +240,8 @@ class SparkWapConnectionManager(SparkConnectionManager):
         except ImportError as error:
             raise DbtRuntimeError(
                 "Python models need the Spark Connect client of Spark 4.0 or later, which is not "
-                f"installed ({error}). The model was not run. Run: pip install "
-                "'dbt-sparkwap[connect]'"
+                f"installed ({error}). The model was not run. "
+                f"Run: {next_command.install('connect')}"
             ) from error
         spark = GuardedSession(url)
         where = f"Spark Connect at {url.partition(';')[0].rstrip('/')}"
