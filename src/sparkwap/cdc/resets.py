@@ -77,7 +77,6 @@ def in_order(source: str, grain: str, loads: bool) -> str:
 
     Args:
         source: SQL with the columns of a history's query.
-        grain: the grain of the history.
         loads: whether full loads are possible.
     """
     found = f"""

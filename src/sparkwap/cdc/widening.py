@@ -15,7 +15,6 @@ class Cast(NamedTuple):
 
     Attributes:
         text: SQL of the text.
-        kind: The type.
         column: The column that the cast makes.
     """
 
@@ -29,8 +28,6 @@ class Widening:
 
     Args:
         present: The present types of the table's columns; a wider type stays.
-        run: Sends a statement and returns the first row of its result.
-        tell: Is called with a message about each new type.
     """
 
     def __init__(self, present: Mapping[str, str], run: Run, tell: Callable[[str], None]) -> None:
@@ -48,7 +45,6 @@ class Widening:
         Args:
             columns: Column name to SQL.
             casts: Column name to text and type, for the columns whose SQL is only a cast.
-            log: The log.
             table: The history, whose batches are not checked again; None to check the whole log.
         """
 
@@ -64,7 +60,6 @@ class Widening:
 
         Args:
             column: The state's column.
-            kind: The declared type.
             name: The column that the cast makes.
             state: The table with the values.
         """

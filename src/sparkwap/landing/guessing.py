@@ -71,8 +71,6 @@ def guess(
 
     Args:
         samples: see `read_samples`.
-        entity: the entity's name.
-        answers: the user's options.
 
     Raises:
         LandingError: the files are ambiguous, no column can be a key, or a key column does not

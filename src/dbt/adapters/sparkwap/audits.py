@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 
 
 class Audits:
-    """The methods that the generic audits and the test materialization call.
-
-    Args:
-        runs: The command's run.
-        reuse: What is left out.
-    """
+    """The methods that the generic audits and the test materialization call."""
 
     def __init__(self, runs: CommandRun, reuse: Reuse) -> None:
         self._runs = runs
@@ -46,9 +41,7 @@ class Audits:
         """Check an anomaly audit's rule, and return the metrics that need no query.
 
         Args:
-            name: The audit's name, for messages.
             test: dbt's node of the test.
-            metrics: Names of the metrics that the audit measures.
             rule: The audit's arguments, named as in :class:`sparkwap.audits.anomaly.AnomalyRule`.
         """
         with as_dbt_error():
@@ -73,10 +66,6 @@ class Audits:
         """Return a query that returns the anomalies among a candidate's metrics.
 
         Args:
-            name: See :meth:`known_metrics`.
-            test: See :meth:`known_metrics`.
-            values: The measured values by metric.
-            rule: See :meth:`known_metrics`.
             scope: A further condition on the measured rows, besides the test's ``where``.
         """
         with as_dbt_error():
@@ -130,11 +119,7 @@ class Audits:
 
     @available.parse(lambda *a, **k: None)
     def error_if(self, test_id: str) -> str | None:
-        """Return the `error_if` that replaces the test's own after an acceptance; None for its own.
-
-        Args:
-            test_id: dbt's unique id.
-        """
+        """Return the `error_if` that replaces the test's own after an acceptance, or None."""
         run = self._runs.current()
         if run is None:
             return None
@@ -145,7 +130,6 @@ class Audits:
         """Keep some of the rows that fail a test, if alerts show them.
 
         Args:
-            test: dbt's node of the test.
             sql: The query that returns the failing rows.
             result: The loaded result of dbt's test statement.
         """
@@ -157,10 +141,6 @@ class Audits:
         """Raise if a built table breaks a constraint of its contract, or a foreign key to it.
 
         Foreign keys of models that this command builds are checked when these are built.
-
-        Args:
-            model: dbt's node of the model.
-            relation: Its table.
         """
         with as_dbt_error():
             state = self._runs.state(identifier_of(relation))

@@ -29,7 +29,6 @@ class ReadState:
     Attributes:
         name: Its schema and name.
         location: Its metadata file.
-        document: The metadata.
         head: The snapshot that the session reads.
     """
 
@@ -65,7 +64,6 @@ class ChangedRows:
     """Makes the private tables of a batch, each once.
 
     Args:
-        command: The command.
         files: Takes their files, to delete them afterwards.
     """
 
@@ -119,8 +117,6 @@ class ChangedRows:
         """Return the rows that are gone since a snapshot; None if they are not known.
 
         Args:
-            state: The table.
-            base: The snapshot.
             beside: A table whose rows need not be read then.
         """
         if base == state.head:

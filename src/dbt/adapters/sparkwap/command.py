@@ -55,8 +55,6 @@ class DbtCommand:
     """One dbt command.
 
     Args:
-        config: dbt's configuration of the command.
-        connections: The adapter's connections.
         dbt_manifest: Returns dbt's manifest; None before dbt has read it.
     """
 
@@ -213,9 +211,6 @@ class DbtCommand:
         """Refuse a retry of nodes or tests that the project no longer has.
 
         dbt itself would end in a traceback.
-
-        Raises:
-            DbtRuntimeError: Some are missing; the message names the command that goes on.
         """
         manifest = self.dbt_manifest()
         if not self.is_retry or self.name in ("", "run-operation") or manifest is None:

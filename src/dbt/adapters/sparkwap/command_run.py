@@ -32,7 +32,6 @@ class CommandRun:
     """The run of one dbt command, and the branch that a reading command reads.
 
     Attributes:
-        command: The command.
         active: The run while it is open.
         closed: The run after the gate's decision; hooks of other packages may follow.
         refusal: The reason to refuse all further statements; None to send them.
@@ -280,7 +279,6 @@ class CommandRun:
         """Write the results of the run for machines.
 
         Args:
-            run: The run.
             end: Its end; None while it has none.
             message: The error, if the gate has not closed the run.
             failed: The names of all nodes and tests that have failed.

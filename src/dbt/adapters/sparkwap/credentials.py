@@ -126,9 +126,6 @@ class SparkWapCredentials(SparkCredentials):
         """Return a token of what results follow from besides code and rows.
 
         These are the settings of Spark in the profile, and the order in which dbt searches macros.
-
-        Args:
-            project_root: The project's folder.
         """
         from dbt.config.project import load_raw_project
 
@@ -146,11 +143,7 @@ class SparkWapCredentials(SparkCredentials):
         return "method", "host", "port", "schema", "connect_url", "catalog_name"
 
     def server_config(self, project_root: str) -> ServerConfig:
-        """Return the embedded server's settings.
-
-        Args:
-            project_root: The project's folder, which ``lake`` is relative to.
-        """
+        """Return the embedded server's settings."""
         return ServerConfig(
             lake=(Path(project_root) / self.lake).resolve(),
             thrift_port=self.thrift_port,

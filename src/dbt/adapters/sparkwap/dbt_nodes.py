@@ -53,11 +53,7 @@ def stored(manifest: Any) -> list[Any]:
 
 
 def maintenance_rules(manifest: Any) -> dict[tuple[str, str], Rules]:
-    """Return how each table of a project is maintained: ``wap_maintain`` in its config or `meta`.
-
-    Raises:
-        ConfigError: A rule is not legal.
-    """
+    """Return how tables of a project are maintained: ``wap_maintain`` in config or `meta`."""
     from sparkwap.maintenance.rules import Rules
 
     found = {}

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 def diff(command: DbtCommand, request: Diff, found: list[CommandEnd]) -> list[str]:
-    """Run ``wap_diff``; returns the lines to print, and adds its result to ``found``.
-
-    Raises:
-        ConfigError: There is no branch to compare.
-        SparkwapError: Tables could not be compared.
-    """
+    """Run ``wap_diff``; returns the lines to print, and adds its result to ``found``."""
     branch = request.branch or command.settings.branch
     if branch is None:
         raise request.refused("branch is missing")

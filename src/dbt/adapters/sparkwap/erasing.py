@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def erasure(command: DbtCommand) -> Erasure:
-    """Return the erasure of a command's lake.
-
-    Raises:
-        ConfigError: The command reads an audit branch, but an erasure starts from ``main``.
-    """
+    """Return the erasure of a command's lake."""
     settings = command.settings
     if settings.branch is not None:
         raise ConfigError(

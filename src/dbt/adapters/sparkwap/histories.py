@@ -21,13 +21,7 @@ Describe = Callable[[BaseRelation], Iterable[Column]]
 
 
 class Histories:
-    """The methods for histories and typed columns.
-
-    Args:
-        connections: The adapter's connections.
-        placement: Keeps lines for the summary.
-        describe: Returns the columns of a table.
-    """
+    """The methods for histories and typed columns."""
 
     def __init__(
         self, connections: SparkWapConnectionManager, placement: Placement, describe: Describe
@@ -40,8 +34,6 @@ class Histories:
         """Return the statements of a model with ``materialized: scd2``.
 
         Args:
-            model: dbt's node.
-            sql: The model's query.
             restate: The var `scd2_restate`.
         """
         types = dict(self._connections.query_types(sql))
@@ -62,10 +54,8 @@ class Histories:
         """Return the columns of a history's events, with wider types where the log needs them.
 
         Args:
-            model: dbt's node.
             columns: SQL by name.
             table: The history; None for a full build.
-            log: The log.
             restate: The var `scd2_restate`.
         """
         casts = {n: cast for n, sql in columns.items() if (cast := plain_cast(sql))}
@@ -87,9 +77,7 @@ class Histories:
         """Return the type of `exact_cast`, or a wider type if values of the state need it.
 
         Args:
-            model: dbt's node.
             column: The state's column.
-            kind: The type.
             name: The column that the cast creates.
             table: The model's table; None if there is none.
             state: The table with the values.

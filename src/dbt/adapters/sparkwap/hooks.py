@@ -35,13 +35,7 @@ _REFUSAL = "Not everything was published; see the reasons above."
 
 
 class RunHooks:
-    """Opens and closes the run of a command.
-
-    Args:
-        runs: The command's run.
-        reuse: What is left out.
-        statements: The guard around its statements.
-    """
+    """Opens and closes the run of a command."""
 
     def __init__(self, runs: CommandRun, reuse: Reuse, statements: StatementGuard) -> None:
         self._runs = runs
@@ -53,11 +47,7 @@ class RunHooks:
 
     @available.parse(lambda *a, **k: None)
     def open_run(self, selected: Sequence[str] = ()) -> str | None:
-        """Open the run of this invocation, and return its audit branch.
-
-        Args:
-            selected: Ids of the nodes and tests that it runs.
-        """
+        """Open the run of this invocation, and return its audit branch."""
         run = self._runs.current()
         if run is None:
             return None
@@ -100,8 +90,7 @@ class RunHooks:
     def close_run(self, results: Iterable[Any]) -> dict[str, Any]:
         """Close the run: the gate decides and publishes.
 
-        Returns:
-            ``lines`` to print, and ``failed``: whether the hook has to make dbt fail.
+        Return ``lines`` to print, and ``failed``: whether the hook has to make dbt fail.
         """
         from sparkwap.runs import rebase_loop
 

@@ -44,16 +44,7 @@ _OWNERS = frozenset({"models", "seeds", "snapshots"})
 
 
 class ProjectManifest:
-    """The parts of dbt's manifest that the gate uses.
-
-    Args:
-        manifest: dbt's manifest, with ``nodes`` and ``unit_tests`` by unique id.
-        given: The vars of the command line.
-        varying: Names of vars and environment variables that may have any value.
-        config: dbt's configuration of the command; None if the manifest is known to be parsed with
-            the same vars.
-        calls: The macros that nodes call, as far as dbt knows before it runs the first node.
-    """
+    """The parts of dbt's manifest that the gate uses; its arguments are those of `Inputs`."""
 
     def __init__(
         self,
@@ -250,7 +241,6 @@ class ProjectManifest:
         """Return the test results of this invocation, with an error for each dropped test.
 
         Args:
-            results: dbt's results.
             deferred: Ids of the nodes whose tables dbt read from another state.
         """
         from sparkwap.runs.types import TestSeen

@@ -31,11 +31,7 @@ _T = TypeVar("_T")
 
 
 class Placement:
-    """The places where the nodes of a run are built.
-
-    Args:
-        runs: The command's run.
-    """
+    """The places where the nodes of a run are built."""
 
     def __init__(self, runs: CommandRun) -> None:
         self._runs = runs
@@ -57,17 +53,13 @@ class Placement:
         columns: Sequence[Mapping[str, Any]] | None = None,
         layout: Mapping[str, Any] | None = None,
     ) -> str:
-        """Decide where a table is built; from now on ``relation`` renders to that place.
+        """Decide where a table is built (``branch`` or ``side``); ``relation`` now renders to it.
 
         Args:
-            relation: The table.
             columns: Dicts of name, type, nullable and doc, in order; None to keep the table's.
             layout: Those of partition_by, sort_by, properties, format_version and comment that
                 the model manages; ``given``, all properties of the model's config; and
                 ``on_clone``, properties that a clone has from the start.
-
-        Returns:
-            ``branch`` or ``side``.
         """
         table = identifier_of(relation)
         if table in self._throw_away:
@@ -93,11 +85,8 @@ class Placement:
 
         Args:
             relation: The table, after it was placed.
-            layout: The layout of the config.
             types: The types that the model returns, by column. A cast to those of the table may
                 change values.
-            node_id: The model.
-            strategy: The incremental strategy.
 
         Raises:
             SparkwapError: The strategy replaces partitions, and the table's are not the model's.

@@ -36,15 +36,6 @@ def require_safe(
     """Refuse a server or catalog that writes rows of an audit branch to ``main``.
 
     Checks each server again after ``DAYS`` days; the ledger has the result.
-
-    Args:
-        lake: The lake.
-        connections: The connections to the server.
-        settings: The settings of the run's sessions.
-        run_id: The run.
-
-    Raises:
-        CatalogError: Rows of a branch reach ``main``.
     """
     creds = connections.credentials
     probe = IsolationCheck(_server(creds), run_id, creds.catalog_name)

@@ -26,7 +26,6 @@ def seed_sql(
     Args:
         columns: Name and Spark type of each column, in order.
         rows: Python values; None is null.
-        quote: Whether to put the names in backquotes.
     """
     casts = ", ".join(
         f"cast(c{i} as {kind}) as {sqltext.quote(name) if quote else name}"

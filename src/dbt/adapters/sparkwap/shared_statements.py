@@ -79,13 +79,7 @@ class _Member(Question):
 
 
 class SharedStatements:
-    """Sends the shared statements of a command.
-
-    Args:
-        runs: The command's run.
-        statements: The guard around its statements.
-        reuse: The tests whose results are known.
-    """
+    """Sends the shared statements of a command."""
 
     def __init__(self, runs: CommandRun, statements: StatementGuard, reuse: Reuse) -> None:
         self._runs = runs
@@ -112,7 +106,6 @@ class SharedStatements:
         shared statement or by its last result.
 
         Args:
-            test: dbt's node of the test.
             query: The query of its failing rows.
             sql: The whole statement that dbt is about to send.
         """
@@ -200,8 +193,6 @@ class SharedStatements:
         """Return the members of a new batch, empty if it is not worth a statement.
 
         Args:
-            run: The run.
-            test_id: The test that begins.
             query: Its query, which is the first of the batch; None for a batch of later tests.
         """
         tested = self._node(test_id)

@@ -43,11 +43,7 @@ class AtWork(threading.local):
 
 
 class StatementGuard:
-    """The guard and the net around the statements of a command.
-
-    Args:
-        runs: The command's run.
-    """
+    """The guard and the net around the statements of a command."""
 
     def __init__(self, runs: CommandRun) -> None:
         self.at_work = AtWork()
@@ -117,7 +113,6 @@ class StatementGuard:
         """Check a Spark Connect request of a Python model, and record its reads.
 
         Args:
-            request: The request.
             reader: The model's id, because the model may send requests from its own threads.
         """
         # Imported late, because it needs PySpark; here a session exists already.

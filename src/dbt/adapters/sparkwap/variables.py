@@ -50,7 +50,6 @@ class Inputs:
     """The values from outside of a project, and the tests that use them.
 
     Args:
-        manifest: dbt's manifest.
         given: The vars of the command line.
         varying: Names of vars and environment variables that may have any value.
         config: dbt's configuration of the command; None if the manifest was surely parsed with the
@@ -110,7 +109,6 @@ class Inputs:
         packages read the flags for other purposes.
 
         Args:
-            test: dbt's node of the test.
             tested: Ids of the nodes and sources that it reads.
 
         Returns:
@@ -343,9 +341,6 @@ def _environment(parsed: Mapping[str, str]) -> dict[str, Any]:
 
     dbt parses files again if a variable that they use has changed, but not a manifest that its
     caller passes. In that case both values count.
-
-    Args:
-        parsed: dbt's record of their values.
     """
     found: dict[str, Any] = {}
     for name, value in parsed.items():

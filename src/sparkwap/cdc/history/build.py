@@ -18,9 +18,7 @@ class HistoryBuild:
     """One build of a history. Table arguments are objects that render to the table's name.
 
     Attributes:
-        history: The model's settings.
         restate: SQL condition for the keys to build again; None for none.
-        run: Sends a statement.
     """
 
     history: HistorySettings
@@ -56,8 +54,6 @@ class HistoryBuild:
         """Return the extension of a table by the new batches of the log.
 
         Args:
-            table: The table to write.
-            columns: The columns to write.
             seen: The marks of the table before the build.
             stage: The prefix of the names of temporary tables.
         """

@@ -68,11 +68,7 @@ class Extension:
 
     Args:
         history: The settings, with the columns of the table.
-        table: The history's table.
-        marks: The last batch and the highest surrogate key of the table.
         stage: The prefix of the names of the run's temporary tables.
-        restate: SQL condition for the keys to build again; None for none.
-        run: Sends a statement.
     """
 
     def __init__(

@@ -39,9 +39,6 @@ class HistorySettings:
         payload: The other columns of the query, without the log's columns.
         tracked: Payload columns whose change makes a version.
         types: Type of each column.
-        grain: ``timestamp`` or ``date``.
-        expire: ``next_start`` or ``day_before``.
-        deletes: ``close`` or ``record``.
         open_end: Whether the end of a current version is 9999-12-31, and not NULL.
         delete_when: SQL condition for events that count as deletes; None for none.
         surrogate_key: Name of the surrogate key's column; None for none.
@@ -83,12 +80,6 @@ def read_settings(
     name: str, config: Mapping[str, Any], sql: str, types: Mapping[str, str]
 ) -> HistorySettings:
     """Return the settings of a model's history.
-
-    Args:
-        name: The model's name.
-        config: The model's config.
-        sql: The model's query.
-        types: The type of each column of the query.
 
     Raises:
         ConfigError: Settings are invalid; the message lists all faults.
@@ -142,15 +133,7 @@ def _faults(history: HistorySettings, open_end: object) -> list[str]:
 
 
 def restated(name: str, given: Any) -> str | None:
-    """Return the SQL condition for a model's keys in the var ``scd2_restate``; None for none.
-
-    Args:
-        name: The model's name.
-        given: The value of the var.
-
-    Raises:
-        ConfigError: An item of the var has no model or no condition.
-    """
+    """Return the SQL condition for a model's keys in the var ``scd2_restate``; None for none."""
     found = []
     for item in given if isinstance(given, list | tuple) else [given] if given else []:
         if not isinstance(item, Mapping) or not item.get("model") or not item.get("where"):

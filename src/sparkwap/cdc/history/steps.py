@@ -14,7 +14,6 @@ def events(history: HistorySettings, source: str) -> str:
     """Return SQL of change events as steps.
 
     Args:
-        history: The settings.
         source: SQL with the columns of the model's query.
     """
     message = json_text(sorted(history.payload))
@@ -44,7 +43,6 @@ def heads(history: HistorySettings, source: str) -> str:
     The events after them have a greater sequence and a later time.
 
     Args:
-        history: The settings.
         source: SQL of current rows of the history.
     """
     return f"""

@@ -32,8 +32,6 @@ class Group:
     """Files, or rows of files, that are parsed in the same way.
 
     Attributes:
-        entry: their landing entry.
-        layout: their layout.
         names: the names of the files, for messages.
         columns: the published columns, in order.
         paths: the paths of the files; in a replay, their names.
@@ -57,12 +55,10 @@ class FileSample:
     """Rows of a file, as texts by column.
 
     Attributes:
-        format: the format of the file.
         rows: the rows; an empty text is None.
         typed: the types that the file declares, by column.
         delimiter: the delimiter; None if the format has none.
         multiline: whether the landing entry needs ``multiline``.
-        name: the name of the file.
     """
 
     format: Format
