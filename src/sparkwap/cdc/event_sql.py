@@ -52,11 +52,6 @@ def quoted(names: Iterable[str]) -> str:
     return ", ".join(quote(name) for name in names)
 
 
-def text(value: str) -> str:
-    """Return a text literal of raw strings, without escapes; quotes are concatenated."""
-    return ' || "\'" || '.join(f"r'{part}'" for part in value.split("'"))
-
-
 def own_columns(columns: Iterable[str]) -> list[str]:
     """Return the entity's own columns of a log or a state."""
     return [c for c in columns if not c.startswith("_") and c != "row_hash"]

@@ -15,7 +15,6 @@ class Cast(NamedTuple):
 
     Attributes:
         text: SQL of the text.
-        column: The column that the cast makes.
     """
 
     text: str
@@ -61,7 +60,6 @@ class Widening:
         Args:
             column: The state's column.
             name: The column that the cast makes.
-            state: The table with the values.
         """
         cast = {column: Cast(quote(column), kind, name)}
         return self._types(cast, lambda: f"{state} where not _is_deleted").get(column, kind)

@@ -165,7 +165,9 @@ class Placement:
     @available.parse(lambda *a, **k: None)
     def place_beside(self, relation: BaseRelation) -> str:
         """Build a view or a replacement in the side schema, without the published rows."""
-        return self._beside(relation)
+        kind: Kind = "view" if relation.is_view else "table"
+        table = identifier_of(relation)
+        return self._in_run(lambda run: run.candidates.place_beside(table, kind).how)
 
     @available.parse(lambda *a, **k: None)
     def place_failures(self, relation: BaseRelation) -> str:
@@ -181,7 +183,7 @@ class Placement:
                     f"table of {owner}, and replace it for readers. They were not written. Give "
                     "the test another `alias` or `schema`."
                 )
-        return self._beside(relation)
+        return self.place_beside(relation)
 
     def throw_away_table(self) -> Identifier:
         """Return the name of a table of this run that no node builds, in a new side schema.
@@ -205,11 +207,6 @@ class Placement:
         except Exception as error:
             # The next run on the branch, a discard or a sweep drops it.
             logger.debug(f"the throw-away table {'.'.join(table)} stays: {error}")
-
-    def _beside(self, relation: BaseRelation) -> str:
-        kind: Kind = "view" if relation.is_view else "table"
-        table = identifier_of(relation)
-        return self._in_run(lambda run: run.candidates.place_beside(table, kind).how)
 
     @cached_property
     def _published(self) -> Mapping[Identifier, str]:

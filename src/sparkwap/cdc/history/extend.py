@@ -47,7 +47,6 @@ class Increment:
     """The new rows of the log.
 
     Attributes:
-        events: The number of rows.
         batch: The last batch.
         first: The lowest sequence.
         met: Whether the rows have resets and partial events.

@@ -10,6 +10,7 @@ from typing import Any
 from sparkwap.cdc import resets
 from sparkwap.cdc.event_sql import quoted
 from sparkwap.core.errors import ConfigError
+from sparkwap.core.text import listed
 
 LOG_COLUMNS = ("_op", "_sequence", "_event_time", "_file_path", "_row", "_part", "_batch")
 """Columns that the model's query must select from the log."""
@@ -35,13 +36,10 @@ class HistorySettings:
 
     Attributes:
         sql: The model's query: one row per event.
-        keys: Key columns of the query.
         payload: The other columns of the query, without the log's columns.
         tracked: Payload columns whose change makes a version.
-        types: Type of each column.
         open_end: Whether the end of a current version is 9999-12-31, and not NULL.
         delete_when: SQL condition for events that count as deletes; None for none.
-        surrogate_key: Name of the surrogate key's column; None for none.
         partial: Whether events may be partial (``_absent``).
         loads: Whether full loads can delete keys (``_load``, ``_load_date``).
     """
@@ -84,14 +82,14 @@ def read_settings(
     Raises:
         ConfigError: Settings are invalid; the message lists all faults.
     """
-    keys = _listed(config.get("unique_key"))
+    keys = listed(config.get("unique_key"))
     payload = [c for c in types if c not in keys and not c.startswith("_")]
     surrogate = config.get("surrogate_key")
     history = HistorySettings(
         sql=sql,
         keys=keys,
         payload=payload,
-        tracked=_listed(config.get("tracked_columns")) or payload,
+        tracked=listed(config.get("tracked_columns")) or payload,
         types=types,
         **{setting: config.get(setting, legal[0]) for setting, legal in _LEGAL.items()},
         open_end=config.get("open_end") is not None,
@@ -144,9 +142,3 @@ def restated(name: str, given: Any) -> str | None:
         if item["model"] == name:
             found.append(f"({item['where']})")
     return " or ".join(found) or None
-
-
-def _listed(value: Any) -> list[str]:
-    """Return a config value, which may be a text or a list of texts, as a list."""
-    values = value if isinstance(value, list | tuple) else [value]
-    return [str(item) for item in values if item is not None and str(item).strip()]
