@@ -98,7 +98,6 @@ class Index:
 
         Args:
             target_folder: dbt's target folder; None for an index that is not saved.
-            path: the path of the model's files in the landing folder.
         """
         if target_folder is None:
             return cls()

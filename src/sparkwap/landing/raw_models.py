@@ -211,13 +211,12 @@ def open_rows(table: Table) -> list[BadRow]:
     files = {row["_file_path"] for row in rows}
     good = table.scan(_rows_of("row", files), selected_fields=place).to_arrow()
     last: dict[tuple[str, int], tuple[int, BadRow | None]] = {}
-    for row in rows:
-        found = BadRow(row["_file_path"], row["_row"], row["_error"], row["_raw"] or "")
-        held = last.get((found.file, found.line))
-        if held is None or held[0] < row["_batch"]:
-            last[found.file, found.line] = row["_batch"], found
-    for row in good.to_pylist():
-        held = last.get((row["_file_path"], row["_row"]))
-        if held is not None and held[0] < row["_batch"]:
-            last[row["_file_path"], row["_row"]] = row["_batch"], None
+    for row in [*rows, *good.to_pylist()]:
+        at, found = (row["_file_path"], row["_row"]), None
+        if "_error" in row:
+            found = BadRow(*at, row["_error"], row["_raw"] or "")
+        elif at not in last:
+            continue  # it was never bad
+        if at not in last or last[at][0] < row["_batch"]:
+            last[at] = row["_batch"], found
     return [found for _, found in last.values() if found is not None]

@@ -105,12 +105,10 @@ class Audits:
             published = lake.state(identifier)
             side = run.candidates.overlay.side_schema(identifier) if run else None
             candidate = lake.state((side, identifier[1])) if side else published
-            never = published is None or (published.kind == "table" and published.main is None)
-            found = (
-                []
-                if never or published is None or candidate is None
-                else anomaly.column_changes(_columns(published), _columns(candidate), allowed or ())
-            )
+            found: list[anomaly.ColumnChange] = []
+            if published and candidate and (published.kind == "view" or published.main):
+                before, after = _columns(published), _columns(candidate)
+                found = anomaly.column_changes(before, after, allowed or ())
             if run is not None:
                 run.looked_at(str(test["unique_id"]), identifier)
                 words = "; ".join(change.words() for change in found) or None

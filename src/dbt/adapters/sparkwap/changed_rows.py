@@ -27,7 +27,6 @@ class ReadState:
     """A table that a test reads.
 
     Attributes:
-        name: Its schema and name.
         location: Its metadata file.
         head: The snapshot that the session reads.
     """

@@ -32,14 +32,12 @@ class CommandRun:
     """The run of one dbt command, and the branch that a reading command reads.
 
     Attributes:
-        active: The run while it is open.
         closed: The run after the gate's decision; hooks of other packages may follow.
         refusal: The reason to refuse all further statements; None to send them.
         opened_by_hook: Whether the hook on-run-start was called, so that on-run-end closes the run.
         continues_branch: Whether the run continues the branch of an earlier command.
         alerts: The alerts of the run; None if the project has no routes.
         log: The structured log; None if it is disabled.
-        on_step: Called with each checkpoint that the run reaches.
     """
 
     def __init__(self, command: DbtCommand) -> None:

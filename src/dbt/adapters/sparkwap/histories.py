@@ -31,11 +31,7 @@ class Histories:
 
     @available.parse(lambda *a, **k: None)
     def history(self, model: Mapping[str, Any], sql: str, restate: Any) -> history.HistoryBuild:
-        """Return the statements of a model with ``materialized: scd2``.
-
-        Args:
-            restate: The var `scd2_restate`.
-        """
+        """Return the statements of a model with ``materialized: scd2``."""
         types = dict(self._connections.query_types(sql))
         with as_dbt_error():
             settings = history.read_settings(model["name"], model["config"], sql, types)
@@ -56,7 +52,6 @@ class Histories:
         Args:
             columns: SQL by name.
             table: The history; None for a full build.
-            restate: The var `scd2_restate`.
         """
         casts = {n: cast for n, sql in columns.items() if (cast := plain_cast(sql))}
         with as_dbt_error():
@@ -80,7 +75,6 @@ class Histories:
             column: The state's column.
             name: The column that the cast creates.
             table: The model's table; None if there is none.
-            state: The table with the values.
         """
         return self._widening(model, table).typed(column, kind, name, str(state))
 

@@ -24,7 +24,7 @@ from dbt.adapters.sparkwap.dbt_nodes import (
 from dbt.adapters.sparkwap.run_results import PASSED, one_line
 from dbt.adapters.sparkwap.variables import Inputs
 from sparkwap.core.names import folded
-from sparkwap.core.text import some_of
+from sparkwap.core.text import counted, some_of
 from sparkwap.runs.time_travel import Outside
 
 if TYPE_CHECKING:
@@ -298,10 +298,10 @@ class ProjectManifest:
         names = sorted(node.name for node in lost if str(node.resource_type) == "test")
         if not names:
             return None
-        tests = "test" if len(names) == 1 else "tests"
+        tests = counted(len(names), "test")
         return (
-            f"notice     {len(names):,} {tests} of disabled or missing models did not run, which "
-            f"holds no table: {some_of(names)}"
+            f"notice     {tests} of disabled or missing models did not run, which holds no table: "
+            f"{some_of(names)}"
         )
 
     def _is_dropped(self, node: Any) -> bool:

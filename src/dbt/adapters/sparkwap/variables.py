@@ -182,10 +182,10 @@ class Inputs:
         return {name: _token(value) for name, value in sorted(found.items()) if value is not None}
 
     def _used_by_test(self, test: Any, tested: Collection[str]) -> set[str]:
-        used = _used((test.raw_code, test.unrendered_config))
+        kwargs = getattr(getattr(test, "test_metadata", None), "kwargs", None)
+        used = _used((test.raw_code, test.unrendered_config, kwargs))
         owner = getattr(test, "file_key_name", None) or ""
         used |= self._used_by_yaml(f"{test.package_name}://{test.original_file_path}", owner)
-        used |= _used(getattr(getattr(test, "test_metadata", None), "kwargs", None))
         macros = frozenset(test.depends_on.macros) | self._overrides(test.package_name)
         used |= self._used_by_macros(macros, test.package_name)
         for key in tested:
@@ -296,7 +296,9 @@ class Inputs:
             one
             for key in self._called(macros)
             for one in self._used_by_macro(key)
-            if self._macros[key].package_name == package or not self._is_at_run_time(one)
+            if self._macros[key].package_name == package
+            or one in self._outside
+            or not one.startswith(("flags ", "env_var "))
         }
 
     def _called_by(self, macros: frozenset[str]) -> frozenset[str]:
@@ -316,9 +318,6 @@ class Inputs:
         """Return a token of the text of macros and all that they call, and whether it may vary."""
         texts = [self._macros[key].macro_sql for key in sorted(self._called(macros))]
         return _token(texts), _is_volatile(texts)
-
-    def _is_at_run_time(self, used: str) -> bool:
-        return used not in self._outside and used.startswith(("flags ", "env_var "))
 
     def _used_in_macro(self, key: str) -> set[str]:
         macro = self._macros[key]

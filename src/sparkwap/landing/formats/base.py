@@ -78,14 +78,10 @@ class Format(ABC):
     """Describes and reads the files of one format. `TextFormat` is the base for files of text.
 
     Attributes:
-        name: the name in a landing entry.
-        suffixes: the suffixes of file names.
         columns_by_row: whether each row has its own columns. Such a format has `row_columns`.
         declares_strings: whether a text that looks like a number is a string.
         codes: code to operation, if the rows contain their operations in a way of their own.
-        sequence: default of the entry's ``sequence``.
-        event_time: default of the entry's ``event_time``.
-        partial: default of the entry's ``partial``.
+        sequence, event_time, partial: defaults of the entry's settings of these names.
         settings: the settings among `FORMAT_SETTINGS` that the format reads; others are refused.
     """
 
