@@ -49,7 +49,14 @@ final as (
     inner join first_seen
         on bad._file_path = first_seen._file_path and bad._row = first_seen._row
     {%- if runs %}
-    left join {{ runs }} as runs on first_seen.run_id = runs.run_id
+    -- A run may have several rows, such as that of a check before its first table.
+    left join (
+        select
+            run_id,
+            min(started_at) as started_at
+        from {{ runs }}
+        group by run_id
+    ) as runs on first_seen.run_id = runs.run_id
     {%- endif %}
 
 )
