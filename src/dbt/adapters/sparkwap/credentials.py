@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from dbt.adapters.events.logging import AdapterLogger
 from dbt.adapters.spark.connections import SparkConnectionMethod, SparkCredentials
 from dbt_common.exceptions import DbtRuntimeError
 
@@ -16,6 +18,7 @@ from sparkwap.core.redaction import remember
 from sparkwap.server import ServerConfig, catalog_properties
 
 EMBEDDED = "embedded"
+_logger = AdapterLogger("Sparkwap")
 
 
 @dataclass
@@ -64,6 +67,16 @@ class SparkWapCredentials(SparkCredentials):
     query_retries: int = 0
     # dbt-spark polls every 5 seconds, so a statement could end up to 5 seconds late.
     poll_interval: float = 0.5  # type: ignore[assignment]
+
+    @classmethod
+    def __pre_deserialize__(cls, data: Any) -> Any:
+        known = [one.name for one in fields(cls)]
+        for name in [name for name in data if name not in known]:
+            # No error: dbt-spark ignores such fields, so a profile of it may have some.
+            close = get_close_matches(str(name), known, n=1)
+            hint = f"Did you mean `{close[0]}`?" if close else "docs/profile.md lists the fields."
+            _logger.warning(f"Profile: there is no field `{name}`, so it has no effect. {hint}")
+        return super().__pre_deserialize__(data)
 
     def __post_init__(self) -> None:
         parameters = dict(self.server_side_parameters)
