@@ -49,7 +49,7 @@ def require_safe(
         raise CatalogError(refusal(probe, found))
     now = datetime.now(UTC)
     row = {
-        "run_id": run_id,
+        "run_id": str(uuid.uuid4()),  # the run has a row of its own, when it ends
         "branch": probe.branch,
         "command": "probe",
         "started_at": now,
