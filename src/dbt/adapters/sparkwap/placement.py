@@ -183,7 +183,8 @@ class Placement:
                     f"table of {owner}, and replace it for readers. They were not written. Give "
                     "the test another `alias` or `schema`."
                 )
-        return self.place_beside(relation)
+        how: str = self.place_beside(relation)
+        return how
 
     def throw_away_table(self) -> Identifier:
         """Return the name of a table of this run that no node builds, in a new side schema.
