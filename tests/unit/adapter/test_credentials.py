@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from dbt_common.exceptions import DbtRuntimeError
 
 from dbt.adapters.sparkwap import credentials
 from dbt.adapters.sparkwap.credentials import SparkWapCredentials
@@ -38,3 +39,11 @@ def test_the_fields_of_dbt_spark_are_known(warnings: list[str]) -> None:
         }
     )  # fmt: skip
     assert warnings == []
+
+
+@pytest.mark.parametrize("field", ["host", "catalog", "connect_url"])
+def test_a_server_without_a_method_is_not_taken_for_the_embedded_one(field: str) -> None:
+    given = {"schema": "shop", field: {"type": "sql"} if field == "catalog" else "spark"}
+    with pytest.raises(DbtRuntimeError, match=f"`{field}` is for a server of your own"):
+        SparkWapCredentials.from_dict(dict(given))
+    assert SparkWapCredentials.from_dict({**given, "method": "embedded"}).embedded

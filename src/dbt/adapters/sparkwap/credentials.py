@@ -18,6 +18,7 @@ from sparkwap.core.redaction import remember
 from sparkwap.server import ServerConfig, catalog_properties
 
 EMBEDDED = "embedded"
+_OF_SERVERS = ("host", "port", "catalog", "connect_url", "token", "password", "cluster", "endpoint")
 _logger = AdapterLogger("Sparkwap")
 
 
@@ -76,6 +77,13 @@ class SparkWapCredentials(SparkCredentials):
             close = get_close_matches(str(name), known, n=1)
             hint = f"Did you mean `{close[0]}`?" if close else "docs/profile.md lists the fields."
             _logger.warning(f"Profile: there is no field `{name}`, so it has no effect. {hint}")
+        remote = [name for name in _OF_SERVERS if data.get(name)]
+        if remote and not data.get("method"):
+            raise DbtRuntimeError(
+                f"Profile: `method` is missing, and `{remote[0]}` is for a server of your own. "
+                "Nothing was run: sparkwap would have started a server with an own lake. Set "
+                "`method: thrift`, or `method: embedded` for that server."
+            )
         return super().__pre_deserialize__(data)
 
     def __post_init__(self) -> None:
