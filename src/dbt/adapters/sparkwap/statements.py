@@ -149,7 +149,7 @@ class StatementGuard:
             return "own"
         if state is not None and is_gated(state.properties):
             return "gated"
-        if self._is_node(identifier):
+        if self._is_node(identifier) and not (state and self._is_kept_by_package(identifier)):
             return "node"
         if state is not None:
             return state.kind
@@ -168,6 +168,18 @@ class StatementGuard:
         schema, name = identifier
         known = self._command.dbt_manifest() is not None
         return known and (schema.lower(), name.lower()) in self._command.manifest.tables
+
+    def _is_kept_by_package(self, identifier: Identifier) -> bool:
+        """Return whether a node of an installed package has this table, and is not built now.
+
+        Such as Elementary's, whose hooks write to them after each command.
+        """
+        owner = self._command.manifest.owner(identifier)
+        return (
+            owner is not None
+            and owner.split(".")[1] != self._command.project_name
+            and owner not in self._runs.selected
+        )
 
     # -- the net ---------------------------------------------------------------------------------
 
