@@ -61,7 +61,7 @@ def maintenance_rules(manifest: Any) -> dict[tuple[str, str], Rules]:
         kind, name = str(node.resource_type), table_of(node)
         given = meta_of(node).get("wap_maintain")
         if kind in BUILT_TYPES:
-            given = node.config.get("wap_maintain", given)
+            given = node.config.extra.get("wap_maintain", given)  # `get` warns of keys in `meta`
         if kind != "test":
             found[name] = Rules.of(given, ".".join(name))
     return found
