@@ -128,6 +128,8 @@ class RunHooks:
         unwritten = self._write_results(run, closing, run_results.failed(results))
         checkpoint(checkpoints.RECORDED, **about)
         skipped = run_results.mark_rejected(results, closing.rejected(), manifest.tests())
+        published = () if closing.refused else closing.decision.publish
+        run_results.locate_failures(results, run.candidates.overlay.side_schema, published)
         checkpoint(checkpoints.MARKED, **about)
         remarks = [
             *(run.replay.remark() if run.replay else ()),

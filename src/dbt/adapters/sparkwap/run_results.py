@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,11 @@ from dbt.flags import get_flags
 from dbt.utils import args_to_dict
 
 from sparkwap.core.redaction import redact
+from sparkwap.core.sqltext import quote
 from sparkwap.runs.state import UNFINISHED
 
 if TYPE_CHECKING:
+    from sparkwap.catalog import Identifier
     from sparkwap.runs.types import TestFact
 
 PASSED = frozenset({"pass", "warn"})
@@ -122,6 +124,23 @@ def mark_rejected(
             result.status = TestStatus.Skipped
             again += 1
     return again
+
+
+def locate_failures(
+    results: Iterable[Any], side_schema: Callable[[Identifier], str | None], kept: Collection[str]
+) -> None:
+    """Let dbt name stored failures where they are, in a side schema, if they were not published.
+
+    Args:
+        results: dbt's results, whose nodes are changed.
+        side_schema: Returns the side schema of a table of the run; None for none.
+        kept: Ids of the published nodes and tests.
+    """
+    for node in (result.node for result in results):
+        if getattr(node, "should_store_failures", False) and node.unique_id not in kept:
+            side = side_schema((node.schema, node.alias))
+            if side is not None:
+                node.relation_name = f"{quote(side)}.{quote(node.alias)}"
 
 
 def audited_again(count: int) -> str | None:
