@@ -10,8 +10,7 @@ from dbt.adapters.base.column import Column
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 
-from dbt.adapters.sparkwap.command import as_dbt_error
-from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
+from dbt.adapters.sparkwap.command import DbtCommand, as_dbt_error
 from dbt.adapters.sparkwap.placement import Placement
 from sparkwap.cdc import history
 from sparkwap.cdc.widening import Widening
@@ -23,20 +22,26 @@ Describe = Callable[[BaseRelation], Iterable[Column]]
 class Histories:
     """The methods for histories and typed columns."""
 
-    def __init__(
-        self, connections: SparkWapConnectionManager, placement: Placement, describe: Describe
-    ) -> None:
-        self._connections, self._placement = connections, placement
-        self._describe = describe
+    def __init__(self, command: DbtCommand, placement: Placement, describe: Describe) -> None:
+        self._command, self._connections = command, command.connections
+        self._placement, self._describe = placement, describe
 
     @available.parse(lambda *a, **k: None)
     def history(self, model: Mapping[str, Any], sql: str, restate: Any) -> history.HistoryBuild:
         """Return the statements of a model with ``materialized: scd2``."""
         types = dict(self._connections.query_types(sql))
+        highest = int(self.kept_properties(model).get(history.HIGHEST, 0))
         with as_dbt_error():
-            settings = history.read_settings(model["name"], model["config"], sql, types)
+            settings = history.read_settings(model["name"], model["config"], sql, types, highest)
             keys = history.restated(model["name"], restate)
         return history.HistoryBuild(settings, keys, self._first_row)
+
+    @available.parse(lambda *a, **k: {})
+    def kept_properties(self, model: Mapping[str, Any]) -> dict[str, str]:
+        """Return the properties of a history's table that a table in its place has to have too."""
+        state = self._command.lake.state((model["schema"], model["alias"]))
+        properties = state.properties if state else {}
+        return {key: properties[key] for key in (history.HIGHEST,) if key in properties}
 
     @available.parse(lambda model, columns, *a, **k: columns)
     def widened_events(

@@ -66,7 +66,7 @@ class Gate:
             placement,
             Microbatches(self.runs, statements),
             PythonModels(self.runs, placement, statements),
-            Histories(connections, placement, describe),
+            Histories(self.command, placement, describe),
             Audits(self.runs, reuse),
             self.shared,
             reuse,

@@ -46,7 +46,8 @@ class HistoryBuild:
 
     def marks(self, table: object) -> HistoryMarks:
         """Return the last batch and the highest surrogate key of a table."""
-        return marks(str(table), self.history.surrogate_key, self.run)
+        found = marks(str(table), self.history.surrogate_key, self.run)
+        return found._replace(number=max(found.number, self.history.highest))
 
     def extension(
         self, table: object, columns: Collection[str], seen: HistoryMarks, stage: str
@@ -86,9 +87,9 @@ def _numbered(
 def _number(history: HistorySettings, published: str | None) -> str:
     order = ", ".join(f"versions.{quote(c)}" for c in ("valid_from", *history.keys))
     if not published:
-        return f"row_number() over (order by {order})"
+        return f"{history.highest} + row_number() over (order by {order})"
     column = quote(str(history.surrogate_key))
     new = f"known.{column} is null"
     following = f"row_number() over (partition by {new} order by {order})"
-    highest = f"(select max({column}) from {published})"
-    return f"coalesce(known.{column}, {highest}, 0) + if({new}, {following}, 0)"
+    highest = f"greatest((select max({column}) from {published}), {history.highest})"
+    return f"coalesce(known.{column}, {highest}) + if({new}, {following}, 0)"

@@ -40,6 +40,7 @@ class HistorySettings:
         tracked: Payload columns whose change makes a version.
         open_end: Whether the end of a current version is 9999-12-31, and not NULL.
         delete_when: SQL condition for events that count as deletes; None for none.
+        highest: A surrogate key that all new ones are above.
         partial: Whether events may be partial (``_absent``).
         loads: Whether full loads can delete keys (``_load``, ``_load_date``).
     """
@@ -55,6 +56,7 @@ class HistorySettings:
     open_end: bool = False
     delete_when: str | None = None
     surrogate_key: str | None = None
+    highest: int = 0
     partial: bool = False
     loads: bool = False
 
@@ -75,7 +77,7 @@ class HistorySettings:
 
 
 def read_settings(
-    name: str, config: Mapping[str, Any], sql: str, types: Mapping[str, str]
+    name: str, config: Mapping[str, Any], sql: str, types: Mapping[str, str], highest: int = 0
 ) -> HistorySettings:
     """Return the settings of a model's history.
 
@@ -95,6 +97,7 @@ def read_settings(
         open_end=config.get("open_end") is not None,
         delete_when=config.get("delete_when"),
         surrogate_key="version_key" if surrogate is True else surrogate or None,
+        highest=highest,
         partial="_absent" in types,
         loads="_load" in types and "_load_date" in types,
     )
