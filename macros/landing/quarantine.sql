@@ -41,9 +41,9 @@ final as (
 
         first_seen.run_id,
         {% if runs -%}
-        coalesce(runs.started_at, timestamp '{{ run_started_at.strftime("%Y-%m-%d %H:%M:%S") }}')
+        coalesce(runs.started_at, timestamp '{{ run_started_at.strftime("%Y-%m-%d %H:%M:%S") }}Z')
         {%- else -%}
-        timestamp '{{ run_started_at.strftime("%Y-%m-%d %H:%M:%S") }}'
+        timestamp '{{ run_started_at.strftime("%Y-%m-%d %H:%M:%S") }}Z'
         {%- endif %} as first_seen_at
     from bad
     inner join first_seen
