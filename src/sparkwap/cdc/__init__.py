@@ -55,9 +55,6 @@ def model(dbt: Any, session: SparkSession, log: DataFrame) -> DataFrame:
     ``config.meta.cdc`` of the model itself: ``key``, a list; ``partial`` and ``truncates``, true or
     false. The model is incremental, with strategy ``merge`` and the key as ``unique_key``.
 
-    Args:
-        log: ``dbt.ref()`` of the raw model.
-
     Raises:
         ConfigError: the key is missing, or the log does not have one of its columns.
     """

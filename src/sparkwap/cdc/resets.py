@@ -74,12 +74,7 @@ def before(reset: Place | None, at: str | None = None) -> str:
 
 
 def in_order(source: str, grain: str, loads: bool) -> str:
-    """Return SQL of one row with all resets: ``resets``, an array of (at, time, load_date).
-
-    Args:
-        source: SQL with the columns of a history's query.
-        loads: whether full loads are possible.
-    """
+    """Return SQL of one row with all resets: ``resets``, an array of (at, time, load_date)."""
     found = f"""
         select
             {place()} as at,

@@ -11,11 +11,7 @@ from sparkwap.core.spark_types import wider
 
 
 class Cast(NamedTuple):
-    """A cast of a text to a column's type.
-
-    Attributes:
-        text: SQL of the text.
-    """
+    """A cast of a text, as SQL, to a column's type."""
 
     text: str
     kind: str
@@ -23,11 +19,7 @@ class Cast(NamedTuple):
 
 
 class Widening:
-    """Wider types for the columns of one table.
-
-    Args:
-        present: The present types of the table's columns; a wider type stays.
-    """
+    """Wider types for the columns of one table; a wider type that it has stays."""
 
     def __init__(self, present: Mapping[str, str], run: Run, tell: Callable[[str], None]) -> None:
         self._present, self._run, self._tell = present, run, tell
@@ -55,12 +47,7 @@ class Widening:
         return {**columns, **{n: f"cast({casts[n][0]} as {kind})" for n, kind in wide.items()}}
 
     def typed(self, column: str, kind: str, name: str, state: str) -> str:
-        """Return the type of a column, see the macro `exact_cast`.
-
-        Args:
-            column: The state's column.
-            name: The column that the cast makes.
-        """
+        """Return the type of a column, see the macro `exact_cast`."""
         cast = {column: Cast(quote(column), kind, name)}
         return self._types(cast, lambda: f"{state} where not _is_deleted").get(column, kind)
 

@@ -38,12 +38,7 @@ class Audits:
     def known_metrics(
         self, name: str, test: Mapping[str, Any], metrics: Sequence[str], rule: Mapping[str, Any]
     ) -> dict[str, int]:
-        """Check an anomaly audit's rule, and return the metrics that need no query.
-
-        Args:
-            test: dbt's node of the test.
-            rule: The audit's arguments, named as in :class:`sparkwap.audits.anomaly.AnomalyRule`.
-        """
+        """Check an anomaly audit's rule, and return the metrics that need no query."""
         with as_dbt_error():
             run = self._runs.current()
             anomaly.AnomalyRule.from_arguments(name, rule)
@@ -63,11 +58,7 @@ class Audits:
         rule: Mapping[str, Any],
         scope: str | None = None,
     ) -> str:
-        """Return a query that returns the anomalies among a candidate's metrics.
-
-        Args:
-            scope: A further condition on the measured rows, besides the test's ``where``.
-        """
+        """Return a query that returns the anomalies among a candidate's metrics."""
         with as_dbt_error():
             run = self._runs.current()
             if run is None:
@@ -125,12 +116,7 @@ class Audits:
 
     @available.parse(lambda *a, **k: None)
     def sample(self, test: Mapping[str, Any], sql: str, result: Any) -> None:
-        """Keep some of the rows that fail a test, if alerts show them.
-
-        Args:
-            sql: The query that returns the failing rows.
-            result: The loaded result of dbt's test statement.
-        """
+        """Keep some of the rows that fail a test, if alerts show them."""
         if self._runs.alerts is not None:
             self._runs.alerts.keep_sample(str(test["unique_id"]), sql, result)
 

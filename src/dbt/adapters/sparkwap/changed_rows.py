@@ -60,11 +60,7 @@ NOTHING = PrivateTable()
 
 
 class ChangedRows:
-    """Makes the private tables of a batch, each once.
-
-    Args:
-        files: Takes their files, to delete them afterwards.
-    """
+    """Makes the private tables of a batch, each once; `files` takes their files, to delete them."""
 
     def __init__(self, command: DbtCommand, files: list[Part]) -> None:
         self._command = command

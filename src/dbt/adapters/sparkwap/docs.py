@@ -20,8 +20,6 @@ def catalog_rows(
 
     Args:
         state: The table or view, which may be in a side schema.
-        published_as: The schema and name to show.
-        summary: The summary of the shown snapshot; empty for a view.
     """
     schema, name = published_as
     table = {

@@ -52,12 +52,7 @@ class Histories:
         log: Any,
         restate: Any,
     ) -> dict[str, str]:
-        """Return the columns of a history's events, with wider types where the log needs them.
-
-        Args:
-            columns: SQL by name.
-            table: The history; None for a full build.
-        """
+        """Return the columns of a history's events, with wider types where the log needs them."""
         casts = {n: cast for n, sql in columns.items() if (cast := plain_cast(sql))}
         with as_dbt_error():
             full = table is None or history.restated(model["name"], restate)
@@ -74,13 +69,7 @@ class Histories:
         table: BaseRelation | None,
         state: Any,
     ) -> str:
-        """Return the type of `exact_cast`, or a wider type if values of the state need it.
-
-        Args:
-            column: The state's column.
-            name: The column that the cast creates.
-            table: The model's table; None if there is none.
-        """
+        """Return the type of `exact_cast`, or a wider type if values of the state need it."""
         return self._widening(model, table).typed(column, kind, name, str(state))
 
     def _widening(self, model: Mapping[str, Any], table: BaseRelation | None) -> Widening:

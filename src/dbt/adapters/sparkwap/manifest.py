@@ -238,11 +238,7 @@ class ProjectManifest:
         return found | ({attached} if attached in self._nodes else set())
 
     def seen(self, results: Iterable[Any], deferred: Collection[str] = ()) -> list[TestSeen]:
-        """Return the test results of this invocation, with an error for each dropped test.
-
-        Args:
-            deferred: Ids of the nodes whose tables dbt read from another state.
-        """
+        """Return the test results of this invocation, with an error for each dropped test."""
         from sparkwap.runs.types import TestSeen
 
         ran = [r for r in results if str(r.node.resource_type) in TEST_TYPES]

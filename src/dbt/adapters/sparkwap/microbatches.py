@@ -42,9 +42,6 @@ class Microbatches:
 
         The snapshots of the batch get its name. It tells after an error whether the batch or
         another one at the same time has written.
-
-        Args:
-            model: dbt's node of the model, with the batch.
         """
         run, config, table = self._runs.current(), model["config"], identifier_of(relation)
         if run is None or not config.get("concurrent_batches"):
@@ -103,11 +100,7 @@ class Microbatches:
     def in_turn(
         self, relation: BaseRelation, alone: bool = True, *, caller: Callable[[], str]
     ) -> str:
-        """Run the body of a `call` block while no other batch of the table runs one.
-
-        Args:
-            alone: Whether to wait for the other batches.
-        """
+        """Run the body of a `call` block; `alone`: while no other batch of the table runs one."""
         with self._lock:
             turn = self._turns.setdefault(identifier_of(relation), threading.RLock())
         with turn if alone else nullcontext():

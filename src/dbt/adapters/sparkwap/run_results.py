@@ -129,13 +129,7 @@ def mark_rejected(
 def locate_failures(
     results: Iterable[Any], side_schema: Callable[[Identifier], str | None], kept: Collection[str]
 ) -> None:
-    """Let dbt name stored failures where they are, in a side schema, if they were not published.
-
-    Args:
-        results: dbt's results, whose nodes are changed.
-        side_schema: Returns the side schema of a table of the run; None for none.
-        kept: Ids of the published nodes and tests.
-    """
+    """Let dbt name stored failures where they are, in a side schema, if they were not published."""
     for node in (result.node for result in results):
         if getattr(node, "should_store_failures", False) and node.unique_id not in kept:
             side = side_schema((node.schema, node.alias))

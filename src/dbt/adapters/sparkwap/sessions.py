@@ -66,11 +66,7 @@ _FIXED = {
 
 
 def base_settings(catalog: str, own: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that all sessions of sparkwap have, inside and outside a run.
-
-    Args:
-        own: The profile's ``server_side_parameters``.
-    """
+    """Return the settings that all sessions of sparkwap have, inside and outside a run."""
     return {
         **own,
         **_FIXED,

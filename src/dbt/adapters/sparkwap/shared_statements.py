@@ -69,11 +69,7 @@ _AFTER = re.compile(r"\s*\) dbt_internal_test\s*")
 
 @dataclass(frozen=True)
 class _Member(Question):
-    """A test of a batch.
-
-    Attributes:
-        proven: How the statement has proven it; None if it has not.
-    """
+    """A test of a batch; ``proven`` becomes how the statement has proven it, None if not."""
 
     proven: Future[Answer | None] = field(default_factory=Future)
 
@@ -102,12 +98,9 @@ class SharedStatements:
 
     @available.parse(lambda *a, **k: None)
     def share(self, test: Mapping[str, Any], query: str, sql: str) -> None:
-        """Answer the next statement of this thread if it is proven that the test finds no row, by a
-        shared statement or by its last result.
+        """Answer the next statement of this thread, `sql`, if the query is proven to find no row.
 
-        Args:
-            query: The query of its failing rows.
-            sql: The whole statement that dbt is about to send.
+        A shared statement or the last result of the test proves it.
         """
         self._answer.sql = None
         run, test_id, query = self._runs.active, str(test["unique_id"]), query.strip()

@@ -110,11 +110,7 @@ class StatementGuard:
             self.at_work.silent, self.at_work.reader = False, reader
 
     def check_request(self, request: connect_guard.Message, reader: str | None = None) -> None:
-        """Check a Spark Connect request of a Python model, and record its reads.
-
-        Args:
-            reader: The model's id, because the model may send requests from its own threads.
-        """
+        """Check a Spark Connect request of a Python model, of any thread, and record its reads."""
         # Imported late, because it needs PySpark; here a session exists already.
         from dbt.adapters.sparkwap.connect import statement_of
 

@@ -31,7 +31,6 @@ class HistoryBuild:
         Args:
             published: The published state of the table, whose versions keep their surrogate keys;
                 None if there is none.
-            columns: The columns of the published table.
         """
         history, found = self.history, met(self.history, self.run)
         resets = history.resets(history.sql) if found.resets else None
@@ -52,12 +51,7 @@ class HistoryBuild:
     def extension(
         self, table: object, columns: Collection[str], seen: HistoryMarks, stage: str
     ) -> Extension:
-        """Return the extension of a table by the new batches of the log.
-
-        Args:
-            seen: The marks of the table before the build.
-            stage: The prefix of the names of temporary tables.
-        """
+        """Return the extension of a table by the new batches of the log."""
         history = replace(
             self.history,
             payload=[c for c in self.history.payload if c in columns],

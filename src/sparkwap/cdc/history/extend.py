@@ -63,12 +63,7 @@ class Increment:
 
 
 class Extension:
-    """One run that extends a history.
-
-    Args:
-        history: The settings, with the columns of the table.
-        stage: The prefix of the names of the run's temporary tables.
-    """
+    """One run that extends a history by its new batches; ``stage`` begins temporary names."""
 
     def __init__(
         self,

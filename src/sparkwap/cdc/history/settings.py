@@ -79,11 +79,7 @@ class HistorySettings:
 def read_settings(
     name: str, config: Mapping[str, Any], sql: str, types: Mapping[str, str], highest: int = 0
 ) -> HistorySettings:
-    """Return the settings of a model's history.
-
-    Raises:
-        ConfigError: Settings are invalid; the message lists all faults.
-    """
+    """Return the settings of a model's history."""
     keys = listed(config.get("unique_key"))
     payload = [c for c in types if c not in keys and not c.startswith("_")]
     surrogate = config.get("surrogate_key")
