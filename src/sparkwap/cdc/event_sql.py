@@ -71,7 +71,7 @@ def row_hash(columns: Sequence[str]) -> str:
 
 
 def absent_column(name: str, expression: str) -> str:
-    """Return SQL for a column's name if its event omits a column of the expression, or else NULL."""
+    """Return SQL for a column's name if its event omits a column of the expression; else NULL."""
     made_of = ", ".join(map(literal, sorted(_column_names(expression)) or [""]))
     return f"if(exists(_absent, one -> lower(one) in ({made_of})), {literal(name)}, null)"
 
