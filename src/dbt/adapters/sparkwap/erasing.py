@@ -43,6 +43,7 @@ def erasure(command: DbtCommand) -> Erasure:
         tag_max_age_ms=None if days is None else days * DAY_MS,
         beside=beside,
         of_server=of_server,
+        begin=lambda: keep_numbers(command),
     )
 
 

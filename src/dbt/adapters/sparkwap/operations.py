@@ -114,15 +114,13 @@ class Operations:
 
     def _erase(self, name: str, arguments: Mapping[str, Any], found: list[CommandEnd]) -> list[str]:
         # Imported late, because it loads PyArrow, which takes half a second.
-        from dbt.adapters.sparkwap.erasing import erasure, keep_numbers
+        from dbt.adapters.sparkwap.erasing import erasure
         from sparkwap.erasure import Erase, Rectify
 
         request = (Erase if name == "wap_erase" else Rectify).of(arguments)
         work = erasure(self._command)
         with self._statements.own():
             try:
-                if request.confirm:
-                    keep_numbers(self._command)
                 return work.call(request)
             finally:
                 if work.result is not None:
