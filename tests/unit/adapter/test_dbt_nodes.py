@@ -23,8 +23,9 @@ def test_a_rule_of_maintenance_is_in_the_config_or_its_meta(
     told: list[Any] = []
     monkeypatch.setattr(base, "fire_event", told.append)
     node = SimpleNamespace(
-        resource_type="model", schema="s", alias="a", config=ModelConfig.from_dict(config)
-    )
+        unique_id="model.a", resource_type="model", schema="s", alias="a",
+        config=ModelConfig.from_dict(config), depends_on=SimpleNamespace(macros=[], nodes=[]),
+    )  # fmt: skip
     (rule,) = maintenance_rules(SimpleNamespace(nodes={"x": node}, sources={})).values()
     assert not rule.compact
     assert not told, "dbt warns of keys of `meta` that are read as config"

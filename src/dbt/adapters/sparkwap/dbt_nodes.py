@@ -60,8 +60,9 @@ def maintenance_rules(manifest: Any) -> dict[tuple[str, str], Rules]:
     for node in stored(manifest):
         kind, name = str(node.resource_type), table_of(node)
         given = meta_of(node).get("wap_maintain")
-        if kind in BUILT_TYPES:
-            given = node.config.extra.get("wap_maintain", given)  # `get` warns of keys in `meta`
+        # Not `get`, which warns of a key that is in `meta`.
+        if kind in BUILT_TYPES and "wap_maintain" in node.config:
+            given = node.config["wap_maintain"]
         if kind != "test":
             found[name] = Rules.of(given, ".".join(name))
     return found
