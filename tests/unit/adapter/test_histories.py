@@ -11,7 +11,6 @@ import jinja2
 import pytest
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt.adapters.sparkwap.erasing import keep_numbers
 from dbt.adapters.sparkwap.histories import Histories
 from sparkwap.cdc import history
 
@@ -110,27 +109,6 @@ def test_no_version_gets_the_number_of_an_erased_one(erased: dict[str, str], fir
     extended(build(adapter, surrogate_key=True))
     (changes,) = [sql for sql in adapter.sent if sql.startswith("cache lazy table dim_01234567_ch")]
     assert f"coalesce(_number, {first} + row_number()" in changes
-
-
-def test_the_highest_numbers_are_kept_before_an_erasure() -> None:
-    config = SimpleNamespace(materialized="scd2", extra={"surrogate_key": True})
-    nodes = {name: SimpleNamespace(schema="s", alias=name, config=config) for name in ("a", "b")}
-    states = {
-        ("s", "a"): SimpleNamespace(identifier=("s", "a"), main=1, properties={}),
-        ("s", "b"): SimpleNamespace(
-            identifier=("s", "b"), main=1, properties={history.HIGHEST: "44"}
-        ),
-    }
-    sent: list[str] = []
-    command: Any = SimpleNamespace(
-        connections=SimpleNamespace(rows_of=lambda sql: sent.append(sql) or [(7, 43, 0)]),
-        dbt_manifest=lambda: SimpleNamespace(nodes=nodes),
-        lake=SimpleNamespace(state=states.get),
-    )
-    keep_numbers(command)
-    assert [sql for sql in sent if sql.startswith("alter")] == [
-        f"alter table `s`.`a` set tblproperties ('{history.HIGHEST}' = '43')"
-    ]
 
 
 def test_errors_are_raised_as_errors_of_dbt() -> None:
