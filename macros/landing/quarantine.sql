@@ -41,15 +41,22 @@ final as (
 
         first_seen.run_id,
         {% if runs -%}
-        coalesce(runs.started_at, timestamp '{{ run_started_at.strftime("%Y-%m-%d %H:%M:%S") }}')
+        coalesce(runs.started_at, timestamp '{{ run_started_at.strftime("%Y-%m-%d %H:%M:%S") }}Z')
         {%- else -%}
-        timestamp '{{ run_started_at.strftime("%Y-%m-%d %H:%M:%S") }}'
+        timestamp '{{ run_started_at.strftime("%Y-%m-%d %H:%M:%S") }}Z'
         {%- endif %} as first_seen_at
     from bad
     inner join first_seen
         on bad._file_path = first_seen._file_path and bad._row = first_seen._row
     {%- if runs %}
-    left join {{ runs }} as runs on first_seen.run_id = runs.run_id
+    -- A run may have several rows, such as that of a check before its first table.
+    left join (
+        select
+            run_id,
+            min(started_at) as started_at
+        from {{ runs }}
+        group by run_id
+    ) as runs on first_seen.run_id = runs.run_id
     {%- endif %}
 
 )

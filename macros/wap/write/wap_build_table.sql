@@ -8,6 +8,10 @@
         {%- set sql = get_select_subquery(sql) -%}
     {%- endif -%}
     {%- set columns = wap_wanted_columns(wap_query_columns(sql)) -%}
+    {%- for column in columns if not config.get("contract").enforced -%}
+        {#- The table may have a `not null` of a contract that the model no longer has. -#}
+        {%- do column.update({"nullable": true}) -%}
+    {%- endfor -%}
     {%- set place = adapter.wap.place_table(relation, columns, wap_layout()) -%}
     {%- if place == "branch" -%}
         {#- Unlike `insert overwrite`, does not depend on the session's overwrite mode. -#}

@@ -73,11 +73,11 @@
 {% macro _wap_history_layout() %}
     {{ return({
         "partition_by": ["is_current"],
-        "tblproperties": {
+        "tblproperties": dict({
             "write.merge.mode": "merge-on-read",
             "write.update.mode": "merge-on-read",
             "write.delete.mode": "merge-on-read",
-        },
+        }, **adapter.wap.kept_properties(model)),
     }) }}
 {% endmacro %}
 

@@ -55,11 +55,6 @@ def model(dbt: Any, session: SparkSession, log: DataFrame) -> DataFrame:
     ``config.meta.cdc`` of the model itself: ``key``, a list; ``partial`` and ``truncates``, true or
     false. The model is incremental, with strategy ``merge`` and the key as ``unique_key``.
 
-    Args:
-        dbt: the ``dbt`` object of a Python model.
-        session: the session of a Python model.
-        log: ``dbt.ref()`` of the raw model.
-
     Raises:
         ConfigError: the key is missing, or the log does not have one of its columns.
     """
@@ -95,9 +90,6 @@ def state(
         key: the columns that identify a row, without NULLs.
         partial: whether some events do not have all columns.
         truncates: whether truncates are possible; the search for them reads the whole log.
-
-    Raises:
-        ConfigError: the key is missing, or the log does not have one of its columns.
     """
     _check_key(log, key)
     return _kind(log, key, partial).state(log, resets.newest(resets.collect(log, truncates)), key)
@@ -119,14 +111,7 @@ def increment(
     of the state are read too. New columns of the log require the whole state to be built again.
 
     Args:
-        log: a raw table.
-        present: the state of the log's earlier loads.
-        key: the columns that identify a row, without NULLs.
-        partial: whether some events do not have all columns.
-        truncates: whether truncates are possible; the search for them reads the whole log.
-
-    Raises:
-        ConfigError: the key is missing, or the log does not have one of its columns.
+        present: the state of the log's earlier loads; the others are those of `state`.
     """
     _check_key(log, key)
     kind = _kind(log, key, partial)

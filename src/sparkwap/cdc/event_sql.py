@@ -52,11 +52,6 @@ def quoted(names: Iterable[str]) -> str:
     return ", ".join(quote(name) for name in names)
 
 
-def text(value: str) -> str:
-    """Return a text literal of raw strings, without escapes; quotes are concatenated."""
-    return ' || "\'" || '.join(f"r'{part}'" for part in value.split("'"))
-
-
 def own_columns(columns: Iterable[str]) -> list[str]:
     """Return the entity's own columns of a log or a state."""
     return [c for c in columns if not c.startswith("_") and c != "row_hash"]
@@ -76,12 +71,7 @@ def row_hash(columns: Sequence[str]) -> str:
 
 
 def absent_column(name: str, expression: str) -> str:
-    """Return SQL for a column's name if its event omits a column of the expression, or else NULL.
-
-    Args:
-        name: the column that the expression makes.
-        expression: SQL over the columns of a log.
-    """
+    """Return SQL for a column's name if its event omits a column of the expression; else NULL."""
     made_of = ", ".join(map(literal, sorted(_column_names(expression)) or [""]))
     return f"if(exists(_absent, one -> lower(one) in ({made_of})), {literal(name)}, null)"
 

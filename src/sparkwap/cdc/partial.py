@@ -24,9 +24,9 @@ from sparkwap.cdc.event_sql import (
     quote,
     quoted,
     row_hash,
-    text,
 )
 from sparkwap.cdc.resets import Place, before
+from sparkwap.core.sqltext import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,7 +83,7 @@ def increment(
 def _events(log: DataFrame) -> DataFrame:
     own = own_columns(log.columns)
     stated = [
-        f"if(array_contains(_absent, {text(c)}), null, {quote(c)}) as {quote(c)}" for c in own
+        f"if(array_contains(_absent, {literal(c)}), null, {quote(c)}) as {quote(c)}" for c in own
     ]
     message = f"concat({row_hash(own)}, coalesce(to_json(array_sort(_absent)), ''))"
     absent = "transform(array_sort(_absent), x -> struct(x, cast(null as " + PLACE_TYPE + ")))"
@@ -125,7 +125,7 @@ def _best(
 
 def _value_of(column: str, reset: Place | None) -> str:
     """Return SQL for an event's place and value of a column; NULL without one after the reset."""
-    name = text(column)
+    name = literal(column)
     place = f"if(coalesce(map_contains_key(_stated, {name}), false), _stated[{name}], _place)"
     return (
         f"case when {place} is not null and not {before(reset, place)} "
@@ -139,7 +139,9 @@ def _finished(
     """Return the last events as rows of a state; deleted rows have only their key."""
     payload = [c for c in own if c not in key]
     values = {c: f"if(_is_deleted, null, _best[{n}]._value)" for n, c in enumerate(payload)}
-    places = ", ".join(f"struct({text(c)}, _best[{n}]._at as _at)" for n, c in enumerate(payload))
+    places = ", ".join(
+        f"struct({literal(c)}, _best[{n}]._at as _at)" for n, c in enumerate(payload)
+    )
     elsewhere = f"filter(array({places}), x -> x._at is null or x._at <> _place)"
     elsewhere = f"if(size({elsewhere}) = 0, null, map_from_entries({elsewhere}))"
     return (

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from sparkwap.cdc.event_sql import at_grain, copy_number, place, text
+from sparkwap.cdc.event_sql import at_grain, copy_number, place
+from sparkwap.core.sqltext import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,17 +70,11 @@ def before(reset: Place | None, at: str | None = None) -> str:
     if reset is None:
         return "false"
     sequence, file, row, part = reset
-    return f"({at or place()} < {place(text(sequence), text(file), str(row), str(part))})"
+    return f"({at or place()} < {place(literal(sequence), literal(file), str(row), str(part))})"
 
 
 def in_order(source: str, grain: str, loads: bool) -> str:
-    """Return SQL of one row with all resets: ``resets``, an array of (at, time, load_date).
-
-    Args:
-        source: SQL with the columns of a history's query.
-        grain: the grain of the history.
-        loads: whether full loads are possible.
-    """
+    """Return SQL of one row with all resets: ``resets``, an array of (at, time, load_date)."""
     found = f"""
         select
             {place()} as at,

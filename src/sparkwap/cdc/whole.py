@@ -59,8 +59,6 @@ def increment(
         log: the whole log; read only for keys with a tie that the present state cannot settle.
         new: the rows of the log that are not in the present state yet.
         present: the rows of the present state that may change.
-        reset: see `resets.newest`.
-        key: the key columns.
     """
     own = own_columns(log.columns)
     held = present.selectExpr(

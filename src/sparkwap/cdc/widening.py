@@ -11,13 +11,7 @@ from sparkwap.core.spark_types import wider
 
 
 class Cast(NamedTuple):
-    """A cast of a text to a column's type.
-
-    Attributes:
-        text: SQL of the text.
-        kind: The type.
-        column: The column that the cast makes.
-    """
+    """A cast of a text, as SQL, to a column's type."""
 
     text: str
     kind: str
@@ -25,13 +19,7 @@ class Cast(NamedTuple):
 
 
 class Widening:
-    """Wider types for the columns of one table.
-
-    Args:
-        present: The present types of the table's columns; a wider type stays.
-        run: Sends a statement and returns the first row of its result.
-        tell: Is called with a message about each new type.
-    """
+    """Wider types for the columns of one table; a wider type that it has stays."""
 
     def __init__(self, present: Mapping[str, str], run: Run, tell: Callable[[str], None]) -> None:
         self._present, self._run, self._tell = present, run, tell
@@ -48,7 +36,6 @@ class Widening:
         Args:
             columns: Column name to SQL.
             casts: Column name to text and type, for the columns whose SQL is only a cast.
-            log: The log.
             table: The history, whose batches are not checked again; None to check the whole log.
         """
 
@@ -60,14 +47,7 @@ class Widening:
         return {**columns, **{n: f"cast({casts[n][0]} as {kind})" for n, kind in wide.items()}}
 
     def typed(self, column: str, kind: str, name: str, state: str) -> str:
-        """Return the type of a column, see the macro `exact_cast`.
-
-        Args:
-            column: The state's column.
-            kind: The declared type.
-            name: The column that the cast makes.
-            state: The table with the values.
-        """
+        """Return the type of a column, see the macro `exact_cast`."""
         cast = {column: Cast(quote(column), kind, name)}
         return self._types(cast, lambda: f"{state} where not _is_deleted").get(column, kind)
 

@@ -28,3 +28,9 @@ def age(seconds: float) -> str:
             count = int(seconds // length)
             return f"{count} {unit}{'s' if count != 1 else ''}"
     return "less than a minute"
+
+
+def listed(value: object) -> list[str]:
+    """Return a config value, which may be a text or a list of texts, as a list without blanks."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return [str(item) for item in values if item is not None and str(item).strip()]

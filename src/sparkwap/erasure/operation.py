@@ -79,6 +79,7 @@ class Erasure:
         of_server: Folders of the Spark server's log and scratch files. The report lists such files
             that hold the subject, but the proof does not depend on them, because a log cannot be
             changed while the server writes it. None if the server does not belong to the lake.
+        begin: Called before the first change of a table.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Erasure:
         tag_max_age_ms: int | None = None,
         beside: Sequence[Path] = (),
         of_server: Sequence[Path] | None = None,
+        begin: Callable[[], None] = lambda: None,
     ) -> None:
         self._lake = lake
         self._sql = sql
@@ -105,6 +107,7 @@ class Erasure:
         self._tag_max_age_ms = tag_max_age_ms
         self._files = LakeFiles(lake, beside, of_server or ())
         self._spark_elsewhere = of_server is None
+        self._begin = begin
         self._started = datetime.now(UTC)
         self.result: ErasureResult | None = None
         """What the last call has found or done, for programs."""
@@ -143,6 +146,7 @@ class Erasure:
         journal.write(path)
         self.result = replace(self.result, state="begun")
         try:
+            self._begin()
             self._at("noted")
             found = self._rewrite_all(found, look, journal, path)
             forgotten = self._forget(found, there, journal, path)

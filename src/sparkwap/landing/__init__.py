@@ -41,22 +41,17 @@ A row that cannot be split or typed goes to quarantine with its text and the rea
 cannot be read as a whole (broken archive, not UTF-8) fails its table, but no other table.
 """
 
-from sparkwap.landing.entry import KINDS, LOADS, OPERATIONS, Entry, FileLayout
+from sparkwap.landing.entry import KINDS, Entry
 from sparkwap.landing.entry_parsing import parse_entry
 from sparkwap.landing.errors import LandingError
-from sparkwap.landing.formats import FORMATS, look_into
+from sparkwap.landing.formats import look_into
 from sparkwap.landing.landing_files import LandingFile, list_files
-from sparkwap.landing.log_state import open_bad_rows
 from sparkwap.landing.reading import model
 from sparkwap.landing.unread import choose, copies, parse_until, pending, root_of
 
 __all__ = [
-    "FORMATS",
     "KINDS",
-    "LOADS",
-    "OPERATIONS",
     "Entry",
-    "FileLayout",
     "LandingError",
     "LandingFile",
     "choose",
@@ -64,7 +59,6 @@ __all__ = [
     "list_files",
     "look_into",
     "model",
-    "open_bad_rows",
     "parse_entry",
     "parse_until",
     "pending",

@@ -57,11 +57,7 @@ class Contents:
 
 
 def require_size(path: Path, size: int, entry: Entry) -> None:
-    """Check the size of a file before the file is read.
-
-    Raises:
-        LandingError: the file is larger than ``max_bytes`` of the entry.
-    """
+    """Check the size of a file before the file is read."""
     if size > entry.max_bytes:
         raise beyond(path, f"it has {size:,} bytes", "max_bytes", entry.max_bytes)
 

@@ -48,11 +48,8 @@ def map_columns(
     """Map published columns to columns of the log.
 
     Args:
-        entry: the landing entry.
-        layout: the layout of the files.
         published: the columns as published; for JSON, the columns of all rows.
         extras: columns of the log that the entry does not have.
-        where: the names of the files, for messages.
 
     Raises:
         LandingError: a required column is missing, two columns have one name, or a new column is

@@ -79,7 +79,6 @@ class FileLayout:
         load: one of `LOADS`: the whole table, changes with an operation each, only new rows, such
             as readings, or the new states of keys, as in a compacted topic.
         format: one of `formats.FORMATS`.
-        header: whether the files have a header.
         operation: the column with the operation code; the first column in files without a header.
         codes: pairs of an operation code and its meaning, one of `OPERATIONS`.
     """

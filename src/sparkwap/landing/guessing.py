@@ -6,6 +6,7 @@ wrong guess would lose rows, an error shows the options to choose from.
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -43,7 +44,6 @@ class SourceAnswers:
     Attributes:
         key: the key columns; guessed if empty.
         kind: ``extract`` or ``changes``.
-        operation: the column with the operation codes.
         full: the pattern of the names of full loads.
     """
 
@@ -71,8 +71,6 @@ def guess(
 
     Args:
         samples: see `read_samples`.
-        entity: the entity's name.
-        answers: the user's options.
 
     Raises:
         LandingError: the files are ambiguous, no column can be a key, or a key column does not
@@ -225,13 +223,12 @@ def _files(
         start = _full_pattern(full, changes, answers, entity) if whole else "*"
         for sample in samples or [*full, *changes]:
             match = start + _ending(sample) if start.endswith("*") else start
-            layout = _layout(match, load, sample.format.name, entry)
-            found += [layout] if layout not in found else []
+            layout = {"match": match, "load": load}
+            if sample.format.name != entry["format"]:
+                layout["format"] = sample.format.name
+            if layout not in found:
+                found.append(layout)
     return found
-
-
-def _formats(samples: Sequence[FileSample]) -> list[str]:
-    return list(dict.fromkeys(sample.format.name for sample in samples))
 
 
 def _ending(sample: FileSample) -> str:
@@ -240,17 +237,12 @@ def _ending(sample: FileSample) -> str:
     return known[0] if known else Path(sample.name).suffix or sample.format.suffixes[0]
 
 
-def _layout(match: str, load: str, format_: str, entry: dict[str, Any]) -> dict[str, str]:
-    own = {} if format_ == entry["format"] else {"format": format_}
-    return {"match": match, "load": load, **own}
-
-
 def _full_pattern(
     full: Sequence[FileSample], changes: Sequence[FileSample], answers: SourceAnswers, entity: str
 ) -> str:
     """Return a pattern that matches the names of all full loads, and of no file of changes."""
     names = [sample.name for sample in full]
-    begin = re.match(r"[^\d.]*", _prefix(names))
+    begin = re.match(r"[^\d.]*", os.path.commonprefix(names))  # noqa: RUF071 - of letters
     start = f"{begin[0]}*" if begin and begin[0] else _DMS_LOAD
     for pattern in [answers.full] if answers.full else [_DMS_LOAD, start]:
         every = all(fnmatchcase(name, pattern) for name in names)
@@ -262,12 +254,6 @@ def _full_pattern(
         "no name pattern matches only the full loads",
         "--full <pattern of the names of full loads>, such as --full 'full_*'",
     )
-
-
-def _prefix(names: Sequence[str]) -> str:
-    least, most = min(names, default=""), max(names, default="")
-    return next((least[:i] for i, (a, b) in enumerate(zip(least, most, strict=False)) if a != b),
-                least)  # fmt: skip
 
 
 def _delimiter(samples: Sequence[FileSample], entity: str) -> dict[str, str]:
@@ -367,7 +353,7 @@ def _assumptions(
 ) -> Iterable[str]:
     rows = [row for sample in samples for row in sample.rows]
     files = f"{len(samples):,} files with {len(rows):,}" if len(samples) > 1 else f"{len(rows):,}"
-    formats = " and ".join(_formats(samples))
+    formats = " and ".join(dict.fromkeys(sample.format.name for sample in samples))
     yield f"format {formats}, from {files} row{'' if len(rows) == 1 else 's'}"
     yield f"kind {entry['kind']}: " + (
         "files of changes" if entry["kind"] == "changes" else "each drop is the whole table"

@@ -37,7 +37,6 @@ class Stamp(NamedTuple):
     """Metadata that differs after a change of a file.
 
     Attributes:
-        bytes: the size.
         modified: time of the last change of the content, in nanoseconds; programs can set it.
         changed: time of the last change of content or inode; programs cannot set it.
         inode: the inode number; a file that replaces this one has another number.
@@ -59,7 +58,6 @@ class Hashed(NamedTuple):
 
     Attributes:
         stamp: the file's stamp after hashing.
-        sha256: the digest.
         at: start of the hashing, in nanoseconds; 0 if the file changed in the meantime.
     """
 
@@ -100,9 +98,6 @@ class Index:
 
         Args:
             target_folder: dbt's target folder; None for an index that is not saved.
-            model: the model's name.
-            root: the landing folder.
-            path: the path of the model's files in the landing folder.
         """
         if target_folder is None:
             return cls()
@@ -111,11 +106,7 @@ class Index:
         return cls(target_folder / FOLDER / f"{name}.json", owner)
 
     def look(self, name: str, path: Path, stamp: Stamp) -> Hashed:
-        """Return a file's digest, from the index if it is valid there, else by hashing the file.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Return a file's digest, from the index if it is valid there, else by hashing the file."""
         known = self.rows.get(name)
         if known is None or not known.holds(stamp):
             with path.open("rb") as stream:

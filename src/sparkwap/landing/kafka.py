@@ -151,10 +151,6 @@ def state(settings: Mapping[str, str], topic: str) -> TopicState:
 
     The end of a partition is the offset before which every transaction has ended.
 
-    Args:
-        settings: the connection, from `connection`.
-        topic: the name of the topic.
-
     Raises:
         ConfigError: the client of Kafka is not installed.
         LandingError: no broker answers, or it has no such topic.

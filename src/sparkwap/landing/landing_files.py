@@ -26,12 +26,8 @@ class LandingFile:
     """A file in the landing folder.
 
     Attributes:
-        path: the absolute or relative path.
         name: the path below the landing folder, with ``/``.
         load_date: None if it must be derived from the file's events.
-        layout: the layout of the entry that matches the file.
-        sha256: the digest of the file's bytes.
-        bytes: the size.
     """
 
     path: Path
@@ -51,8 +47,6 @@ def list_files(
     skips them too). A file is hashed only if the index has no valid digest of it.
 
     Args:
-        root: the landing folder.
-        entry: the landing entry.
         index: the digests of earlier listings; this listing is added and saved.
         listing_id: the id of the command that lists.
 
@@ -206,8 +200,6 @@ def _require_inside(root: Path, path: Path, resolved: dict[Path, Path]) -> str:
     """Return the name of a file: its path below the landing folder.
 
     Args:
-        root: the landing folder.
-        path: the file.
         resolved: a cache of resolved folders, by path; to resolve the path of each file would be
             most of a listing's cost.
 

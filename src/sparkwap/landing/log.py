@@ -56,10 +56,6 @@ def rows(
     Args:
         parsed: see `sparkwap.landing.formats.frame`.
         listed: the files, with the columns `LISTED`.
-        entry: the landing entry.
-        layout: the layout of the files.
-        columns: the entity's own columns.
-        has_code: whether the rows have operation codes.
         undated: whether the load date of some file is the day of its latest event; of bad rows
             only if it has no others.
     """
@@ -120,8 +116,6 @@ def files(listed: DataFrame, columns: Sequence[str], entry: Entry) -> DataFrame:
 
     Args:
         listed: the files, with the columns `LISTED` and ``_sequence``.
-        columns: the entity's own columns.
-        entry: the landing entry.
     """
     given = {
         "_kind": "'file'",

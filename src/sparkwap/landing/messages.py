@@ -37,9 +37,7 @@ def messages(
     """Return the messages of some ranges of one topic.
 
     Args:
-        session: the session.
         ranges: at most one range for each partition.
-        options: the options of the connection.
 
     Returns:
         ``_path`` (the name of the range), ``_line`` (the offset), ``_text`` (the value; bytes that

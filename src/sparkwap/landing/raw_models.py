@@ -31,10 +31,7 @@ class RawModel:
     """A raw model of the project.
 
     Attributes:
-        name: its name.
-        table: its schema and table.
         root: its landing folder; the project's folder for a topic.
-        entry: its landing entry.
         kafka: the connection to Kafka as it is written in the meta; None for files.
     """
 
@@ -46,12 +43,7 @@ class RawModel:
 
 
 def raw_models(manifest: Mapping[str, Any], project_dir: Path) -> list[RawModel]:
-    """Return the enabled models of dbt's manifest that have a landing entry, ordered by name.
-
-    Raises:
-        ConfigError: a model has no landing folder.
-        LandingError: an entry is invalid.
-    """
+    """Return the enabled models of dbt's manifest that have a landing entry, ordered by name."""
     nodes = [node for node in manifest["nodes"].values() if has_entry(node)]
     return [_raw_model(node, project_dir) for node in sorted(nodes, key=lambda n: str(n["name"]))]
 
@@ -93,8 +85,6 @@ def known_files(
     """Return name to SHA-256 of the files in the published raw tables.
 
     Args:
-        lake: the lake.
-        models: the raw models.
         names: the files to look for; None for all.
     """
     catalog = lake.open() if models else None
@@ -110,9 +100,6 @@ def unread(
     """Return the number of unread landing files, or messages, of each raw model, by its table.
 
     Args:
-        lake: The lake.
-        manifest: dbt's manifest.
-        project_dir: The folder of the project.
         target_path: The folder with the indexes of the landing files.
 
     Raises:
@@ -140,13 +127,8 @@ def unread_files(
     """Return the files of a raw model that its table does not have, with their stamps.
 
     Args:
-        model: a raw model with a landing folder.
         known: name to SHA-256 of the files that were read; see `known_files`.
-        target_path: the folder with the indexes of the landing files.
         listing_id: the id of this listing, for the builds that use it.
-
-    Raises:
-        LandingError: see `list_files` and `pending`.
     """
     index = Index.of_model(target_path, model.name, model.root, model.entry.path)
     files = list_files(model.root, model.entry, index, listing_id)
@@ -157,14 +139,6 @@ def unread_messages(lake: LakePlace, model: RawModel) -> int:
     """Return the number of messages of a raw model's topic that its table does not have.
 
     Messages that Kafka has deleted, or that mark the end of a transaction, count too.
-
-    Args:
-        lake: the lake.
-        model: a raw model with a topic.
-
-    Raises:
-        ConfigError: the settings of the connection are invalid.
-        LandingError: the broker does not answer, or messages are missing.
     """
     settings = kafka.connection(model.name, {"kafka": model.kafka})
     state = kafka.state(settings, model.entry.topic)
@@ -181,7 +155,6 @@ def unread_topics(lake: LakePlace, models: Sequence[RawModel]) -> tuple[dict[str
     """Return raw model to number of unread messages, without zeros, and the faults of others.
 
     Args:
-        lake: the lake.
         models: the raw models; those of files are left out.
     """
     found: dict[str, int] = {}
@@ -238,13 +211,12 @@ def open_rows(table: Table) -> list[BadRow]:
     files = {row["_file_path"] for row in rows}
     good = table.scan(_rows_of("row", files), selected_fields=place).to_arrow()
     last: dict[tuple[str, int], tuple[int, BadRow | None]] = {}
-    for row in rows:
-        found = BadRow(row["_file_path"], row["_row"], row["_error"], row["_raw"] or "")
-        held = last.get((found.file, found.line))
-        if held is None or held[0] < row["_batch"]:
-            last[found.file, found.line] = row["_batch"], found
-    for row in good.to_pylist():
-        held = last.get((row["_file_path"], row["_row"]))
-        if held is not None and held[0] < row["_batch"]:
-            last[row["_file_path"], row["_row"]] = row["_batch"], None
+    for row in [*rows, *good.to_pylist()]:
+        at, found = (row["_file_path"], row["_row"]), None
+        if "_error" in row:
+            found = BadRow(*at, row["_error"], row["_raw"] or "")
+        elif at not in last:
+            continue  # it was never bad
+        if at not in last or last[at][0] < row["_batch"]:
+            last[at] = row["_batch"], found
     return [found for _, found in last.values() if found is not None]

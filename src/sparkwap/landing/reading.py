@@ -51,19 +51,14 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
     ``SPARKWAP_LANDING_UNTIL`` and ``SPARKWAP_LANDING_REPLAY`` set them for one command.
     A run with ``as_of`` returns the log as of that time, and reads no file.
 
-    Args:
-        dbt: the ``dbt`` object of a Python model.
-        session: the session of a Python model.
-
-    Returns:
-        The rows to append to the log: all rows of the files that this run reads.
-
     Raises:
         ConfigError: the meta has no landing folder.
         LandingError: the entry, the folder or a file is invalid.
     """
     here = node.current()
     entry = parse_entry(here.meta.get("landing"))
+    # Of this session: local times would neither sort, where clocks are set back, nor mean UTC.
+    session.conf.set("spark.sql.session.timeZone", "UTC")
     if here.replay:
         return _as_of(session, entry, here)
     name = here.node_id.split(".")[-1]
@@ -104,9 +99,6 @@ def require_unchanged(files: Sequence[LandingFile], index: Index) -> None:
     """Check that files still have the content of their digests, after a look into them.
 
     Spark reads them later. The audit `files_add_up` notices rows that are added until then.
-
-    Raises:
-        LandingError: a file has changed, or is gone.
     """
     changed = [file for file in files if not unchanged([file], index)]
     if changed:
@@ -120,12 +112,7 @@ def require_all_files(entry: Entry, known: KnownFiles, index: Index) -> None:
     """Check that the landing folder has what a published log has; see `require_all_messages`.
 
     Args:
-        entry: the landing entry.
-        known: what the log has.
         index: the index, with all files of the folder.
-
-    Raises:
-        LandingError: the log has files whose content the folder no longer has.
     """
     there = {row.sha256 for row in index.rows.values()}
     gone = sorted(name for name, digest in known.files.items() if digest not in there)
@@ -138,11 +125,7 @@ def require_all_files(entry: Entry, known: KnownFiles, index: Index) -> None:
 
 
 def require_all_messages(entry: Entry, published: DataFrame, state: TopicState) -> None:
-    """Check that Kafka still has what a published log has, before a full refresh reads it again.
-
-    Raises:
-        LandingError: the log has messages that Kafka no longer has.
-    """
+    """Check that Kafka still has what a published log has, before a full refresh reads it again."""
     known = read_known(published, entry.topic)
     gone = known.others or any(
         topic_id != state.topic_id or oldest > 0 or end < at
@@ -251,7 +234,6 @@ class Reader:
 
         Args:
             ranges: at most one range for each partition of the topic.
-            options: the options of the connection, for Spark.
             partitions: the number of partitions of the topic.
         """
         if not ranges:
@@ -289,7 +271,6 @@ class Reader:
         """Return the log rows of files.
 
         Args:
-            files: the files.
             again: those that are copies, with the first names.
             looks: the contents of the others.
             rows_of: returns the frame of the rows of some files.

@@ -51,10 +51,6 @@ def rounds(value: str, kind: str) -> str | None:
     """Return SQL for whether a cast of a text to a type rounds it; None for types without rounding.
 
     Spark's ``cast`` and ``try_cast`` to a decimal round values with more places than the type.
-
-    Args:
-        value: SQL of the text.
-        kind: the type.
     """
     digits = decimal_digits(normal(kind) or "")
     if digits is None:
@@ -177,14 +173,7 @@ def operation(layout: FileLayout, has_code: bool) -> str:
 
 
 def fault(entry: Entry, layout: FileLayout, has_code: bool, columns: Sequence[str]) -> str:
-    """Return SQL for the first reason why a row is bad, or NULL.
-
-    Args:
-        entry: the landing entry.
-        layout: the layout of the file.
-        has_code: whether the file has operation codes.
-        columns: the entity's own columns.
-    """
+    """Return SQL for the first reason why a row is bad, or NULL."""
     cases = ["when _broken is not null then _broken"]
     if has_code and layout.load == "changes":
         legal = ", ".join(code for code, _ in layout.codes)

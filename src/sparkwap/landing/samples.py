@@ -25,9 +25,6 @@ def read_samples(given: Sequence[Path]) -> list[FileSample]:
         given: files, or folders of files. If this is one file, the other files of its table are
             read too: files in the ``load_date=`` folders next to its own folder, else files with
             similar columns in its folder.
-
-    Raises:
-        LandingError: a given file cannot be read, or no file has rows.
     """
     named = [path for path in given if not path.is_dir()]
     samples = {path: _named(path) for path in named}

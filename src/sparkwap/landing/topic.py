@@ -96,11 +96,6 @@ def unread_ranges(entry: Entry, known: Known, state: TopicState) -> list[Range]:
     A partition that the log does not know yet has a range even if it has no message. So the log has
     its position, and notices messages that come and are deleted before the next run.
 
-    Args:
-        entry: the landing entry.
-        known: what the log has.
-        state: what the broker has.
-
     Raises:
         LandingError: the topic is not the one that the log was read from, its messages cannot be
             ordered after those of the log, or unread messages are no longer in it.

@@ -37,15 +37,9 @@ def files_to_read(
     it reads. If one of them has changed since, the run lists the folder again.
 
     Args:
-        root: the landing folder.
-        entry: the landing entry.
         known: name to SHA-256 of the files in the log.
         until: the last load date to read.
-        index: the index of the model's files.
         listing_id: the id of the listing to use; empty for a new listing.
-
-    Raises:
-        LandingError: see `list_files` and `pending`.
     """
     if listing_id and index.listing_id == listing_id:
         with suppress(LandingError):  # a new listing may have no fault
@@ -62,7 +56,6 @@ def pending(files: Iterable[LandingFile], known: Mapping[str, str]) -> list[Land
     """Return the files that were not read yet.
 
     Args:
-        files: the files of the landing folder.
         known: name to SHA-256 of the files in the log.
 
     Raises:
@@ -94,7 +87,6 @@ def copies(
     Args:
         new: unread files, in the order in which they are read.
         known: name to SHA-256 of the files in the log.
-        entry: the landing entry.
     """
     seen: dict[tuple[str, object], str] = {}
     for name, digest in known.items():
@@ -137,11 +129,7 @@ def choose(new: Sequence[LandingFile], kind: str, until: date | None) -> list[La
 
 
 def root_of(model: str, meta: Mapping[str, Any], entry: Entry) -> Path:
-    """Return the landing folder in a raw model's meta, unresolved; for a topic the project's.
-
-    Raises:
-        ConfigError: the meta has no landing folder.
-    """
+    """Return the landing folder in a raw model's meta, unresolved; for a topic the project's."""
     if entry.topic:
         return Path()
     drop = meta.get("drop")
@@ -156,11 +144,7 @@ def root_of(model: str, meta: Mapping[str, Any], entry: Entry) -> Path:
 
 
 def parse_until(value: object) -> date | None:
-    """Return the variable ``landing_until`` as a date; empty means no limit.
-
-    Raises:
-        LandingError: the value is not a date.
-    """
+    """Return the variable ``landing_until`` as a date; empty means no limit."""
     if value in (None, "", "None"):
         return None
     try:

@@ -46,10 +46,9 @@ def test_a_file_gets_them_in_the_place_of_the_summary(
 def test_a_replay_publishes_only_if_its_own_vars_say_so(
     given: dict[str, Any], publish: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = SimpleNamespace(
-        vars=SimpleNamespace(to_dict=dict), cli_vars=given, project_name="shop", args=None
-    )
+    config = SimpleNamespace(vars=SimpleNamespace(to_dict=dict))
     monkeypatch.setenv("SPARKWAP_PUBLISH", "lineage")
     command = object.__new__(DbtCommand)
     command.config, command.is_retry = config, False
+    command.project_name, command.given_vars = "shop", given
     assert command.settings.publish == publish

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import agate
 import jinja2
@@ -26,8 +26,10 @@ class Adapter(Histories):
     """Histories with connections that return given answers."""
 
     def __init__(self, *answers: list[Any]) -> None:
-        connections: Any = self
-        super().__init__(connections, connections, self.columns)
+        itself: Any = self
+        self.properties: dict[str, str] = {}
+        command = SimpleNamespace(connections=self, lake=SimpleNamespace(state=lambda name: self))
+        super().__init__(cast(Any, command), itself, self.columns)
         self.sent: list[str] = []
         self.told: list[tuple[str, str]] = []
         self._answers = list(answers)
@@ -51,7 +53,10 @@ class Adapter(Histories):
 
 
 def model(**config: Any) -> dict[str, Any]:
-    return {"name": "dim", "unique_id": "model.shop.dim", "config": {"unique_key": "id", **config}}
+    return {
+        "name": "dim", "schema": "s", "alias": "dim", "unique_id": "model.shop.dim",
+        "config": {"unique_key": "id", **config},
+    }  # fmt: skip
 
 
 def build(adapter: Any, **config: Any) -> history.HistoryBuild:
@@ -95,6 +100,15 @@ def test_a_history_with_changes_is_merged_and_leaves_nothing_staged() -> None:
 def test_a_history_without_changes_still_stores_a_result() -> None:
     adapter = Adapter([7, 0], [0, None, None, None, 0])
     assert extended(build(adapter)) == ([], ["main"])
+
+
+@pytest.mark.parametrize(("erased", "first"), [({}, 40), ({history.HIGHEST: "43"}, 43)])
+def test_no_version_gets_the_number_of_an_erased_one(erased: dict[str, str], first: int) -> None:
+    adapter = Adapter([7, 40, 0], [2, 8, "1", None, 0], [0, None, None, 0, None, None], [1])
+    adapter.properties = erased
+    extended(build(adapter, surrogate_key=True))
+    (changes,) = [sql for sql in adapter.sent if sql.startswith("cache lazy table dim_01234567_ch")]
+    assert f"coalesce(_number, {first} + row_number()" in changes
 
 
 def test_errors_are_raised_as_errors_of_dbt() -> None:

@@ -106,6 +106,7 @@ def test_a_probe_is_valid_for_a_day(lake: Lake) -> None:
     assert len(server.sent) == 3
     # Two days later, the server is another one without branches.
     (row,) = lake.ledger.rows("runs")
+    assert row["run_id"] != RUN, "the run itself has another row"
     aged = Lake("aged", lake.properties)
     then = datetime.now(UTC) - timedelta(days=2)
     aged.ledger.append(LedgerRows("runs", [{**row, "started_at": then, "ended_at": then}]))

@@ -3,7 +3,7 @@ import re
 from datetime import date, datetime
 from decimal import Decimal
 
-from dbt.adapters.sparkwap.seeds import ROWS_PER_TEXT, column_types, seed_sql
+from dbt.adapters.sparkwap.sql_helpers import ROWS_PER_TEXT, column_types, seed_sql
 
 
 def test_rows_are_json_and_are_cast_to_their_types() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from sparkwap import cdc
 from sparkwap.cdc import resets
-from sparkwap.cdc.event_sql import text
 from sparkwap.core.errors import ConfigError
 
 
@@ -34,11 +33,6 @@ def test_the_hash_escapes_its_separator() -> None:
     sql = cdc.row_hash(["a", "b`c"])
     assert sql.startswith("sha2(concat_ws(char(31), ")
     assert r"coalesce(replace(replace(`b``c`, r'\', r'\\'), char(31), r'\u'), r'\N')" in sql
-
-
-@pytest.mark.parametrize(("value", "sql"), [("a\\'b", """r'a\\' || "'" || r'b'"""), ("", "r''")])
-def test_a_text_is_one_literal(value: str, sql: str) -> None:
-    assert text(value) == sql
 
 
 def test_there_is_no_reset_without_a_load_or_a_truncate() -> None:

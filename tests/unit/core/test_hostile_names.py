@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dbt.adapters.sparkwap.column import SparkWapColumn
 from dbt.adapters.sparkwap.relation import SparkWapRelation
-from dbt.adapters.sparkwap.seeds import seed_sql
+from dbt.adapters.sparkwap.sql_helpers import seed_sql
 from sparkwap.cdc import event_sql as cdc_sql
 from sparkwap.core import names, sqltext
 from sparkwap.core.errors import ConfigError

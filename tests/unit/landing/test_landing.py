@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkwap import landing
+from sparkwap.core.node import Node, building
 from sparkwap.landing import LandingError, LandingFile, drift, row_sql
 from sparkwap.landing.contents import Contents
 from sparkwap.landing.errors import any_of
@@ -95,6 +96,17 @@ def test_an_entry_reports_all_its_faults_at_once() -> None:
         "operation 'purge' is not one of 'delete', 'insert', 'load', 'truncate', 'update'",
     ):
         assert fault in str(error.value)
+
+
+def test_times_are_read_in_utc_whatever_the_zone_of_the_server() -> None:
+    settings: dict[str, str] = {}
+    session: Any = SimpleNamespace(
+        conf=SimpleNamespace(set=settings.__setitem__),
+        createDataFrame=lambda rows, schema: rows,
+    )
+    with building(Node("model.shop.raw", meta={"landing": ENTRY}, replay=True)):
+        landing.model(None, session)
+    assert settings == {"spark.sql.session.timeZone": "UTC"}
 
 
 def test_an_extract_has_full_loads_only() -> None:

@@ -227,3 +227,23 @@ def test_the_view_of_a_python_model_has_a_plain_name() -> None:
     )
     assert macros.wap_model_sql() == "select * from `daily_sales_v2__dbt_py`"
     assert views == ["daily_sales_v2__dbt_py"]
+
+
+def test_a_whole_build_without_a_contract_keeps_no_not_null() -> None:
+    placed: list[Any] = []
+
+    def place(relation: Any, columns: Any, layout: Any) -> str:
+        placed.extend(columns)
+        return "branch"
+
+    macros = Macros(
+        {},
+        {"place_table": place},
+        model=SimpleNamespace(columns={}),
+        adapter={
+            "get_column_schema_from_query": lambda sql: [SimpleNamespace(name="id", dtype="int")]
+        },
+        wap_layout=dict,
+    )
+    macros.wap_build_table(RELATION, "select 1 as id")
+    assert placed == [{"name": "id", "type": "int", "nullable": True}]

@@ -26,12 +26,7 @@ _FAILED = frozenset({"fail", "error", "runtime error"})
 
 
 class RunAlerts:
-    """The alerts of one run, which never make the run fail.
-
-    Args:
-        command: The command, for queries and the manifest.
-        run: The run.
-    """
+    """The alerts of one run, which never make the run fail."""
 
     def __init__(self, command: DbtCommand, run: Run) -> None:
         self._command = command

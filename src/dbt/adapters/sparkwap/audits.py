@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 
 
 class Audits:
-    """The methods that the generic audits and the test materialization call.
-
-    Args:
-        runs: The command's run.
-        reuse: What is left out.
-    """
+    """The methods that the generic audits and the test materialization call."""
 
     def __init__(self, runs: CommandRun, reuse: Reuse) -> None:
         self._runs = runs
@@ -43,14 +38,7 @@ class Audits:
     def known_metrics(
         self, name: str, test: Mapping[str, Any], metrics: Sequence[str], rule: Mapping[str, Any]
     ) -> dict[str, int]:
-        """Check an anomaly audit's rule, and return the metrics that need no query.
-
-        Args:
-            name: The audit's name, for messages.
-            test: dbt's node of the test.
-            metrics: Names of the metrics that the audit measures.
-            rule: The audit's arguments, named as in :class:`sparkwap.audits.anomaly.AnomalyRule`.
-        """
+        """Check an anomaly audit's rule, and return the metrics that need no query."""
         with as_dbt_error():
             run = self._runs.current()
             anomaly.AnomalyRule.from_arguments(name, rule)
@@ -70,15 +58,7 @@ class Audits:
         rule: Mapping[str, Any],
         scope: str | None = None,
     ) -> str:
-        """Return a query that returns the anomalies among a candidate's metrics.
-
-        Args:
-            name: See :meth:`known_metrics`.
-            test: See :meth:`known_metrics`.
-            values: The measured values by metric.
-            rule: See :meth:`known_metrics`.
-            scope: A further condition on the measured rows, besides the test's ``where``.
-        """
+        """Return a query that returns the anomalies among a candidate's metrics."""
         with as_dbt_error():
             run = self._runs.current()
             if run is None:
@@ -116,12 +96,10 @@ class Audits:
             published = lake.state(identifier)
             side = run.candidates.overlay.side_schema(identifier) if run else None
             candidate = lake.state((side, identifier[1])) if side else published
-            never = published is None or (published.kind == "table" and published.main is None)
-            found = (
-                []
-                if never or published is None or candidate is None
-                else anomaly.column_changes(_columns(published), _columns(candidate), allowed or ())
-            )
+            found: list[anomaly.ColumnChange] = []
+            if published and candidate and (published.kind == "view" or published.main):
+                before, after = _columns(published), _columns(candidate)
+                found = anomaly.column_changes(before, after, allowed or ())
             if run is not None:
                 run.looked_at(str(test["unique_id"]), identifier)
                 words = "; ".join(change.words() for change in found) or None
@@ -130,11 +108,7 @@ class Audits:
 
     @available.parse(lambda *a, **k: None)
     def error_if(self, test_id: str) -> str | None:
-        """Return the `error_if` that replaces the test's own after an acceptance; None for its own.
-
-        Args:
-            test_id: dbt's unique id.
-        """
+        """Return the `error_if` that replaces the test's own after an acceptance, or None."""
         run = self._runs.current()
         if run is None:
             return None
@@ -142,13 +116,7 @@ class Audits:
 
     @available.parse(lambda *a, **k: None)
     def sample(self, test: Mapping[str, Any], sql: str, result: Any) -> None:
-        """Keep some of the rows that fail a test, if alerts show them.
-
-        Args:
-            test: dbt's node of the test.
-            sql: The query that returns the failing rows.
-            result: The loaded result of dbt's test statement.
-        """
+        """Keep some of the rows that fail a test, if alerts show them."""
         if self._runs.alerts is not None:
             self._runs.alerts.keep_sample(str(test["unique_id"]), sql, result)
 
@@ -157,10 +125,6 @@ class Audits:
         """Raise if a built table breaks a constraint of its contract, or a foreign key to it.
 
         Foreign keys of models that this command builds are checked when these are built.
-
-        Args:
-            model: dbt's node of the model.
-            relation: Its table.
         """
         with as_dbt_error():
             state = self._runs.state(identifier_of(relation))

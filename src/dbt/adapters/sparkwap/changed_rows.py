@@ -27,9 +27,7 @@ class ReadState:
     """A table that a test reads.
 
     Attributes:
-        name: Its schema and name.
         location: Its metadata file.
-        document: The metadata.
         head: The snapshot that the session reads.
     """
 
@@ -62,12 +60,7 @@ NOTHING = PrivateTable()
 
 
 class ChangedRows:
-    """Makes the private tables of a batch, each once.
-
-    Args:
-        command: The command.
-        files: Takes their files, to delete them afterwards.
-    """
+    """Makes the private tables of a batch, each once; `files` takes their files, to delete them."""
 
     def __init__(self, command: DbtCommand, files: list[Part]) -> None:
         self._command = command
@@ -119,8 +112,6 @@ class ChangedRows:
         """Return the rows that are gone since a snapshot; None if they are not known.
 
         Args:
-            state: The table.
-            base: The snapshot.
             beside: A table whose rows need not be read then.
         """
         if base == state.head:

@@ -54,10 +54,12 @@ _NARROWEST = 40
 class DbtCommand:
     """One dbt command.
 
-    Args:
-        config: dbt's configuration of the command.
-        connections: The adapter's connections.
+    Attributes:
         dbt_manifest: Returns dbt's manifest; None before dbt has read it.
+        name: ``build``, ``test``, ...; empty for `dbt debug`.
+        given_vars: The vars of the command line.
+        part: The part of the rows that dbt reads: none (``--empty``) or some (``--sample``).
+        calls: The macros that nodes call, as far as dbt knows before it runs the first node.
     """
 
     def __init__(
@@ -74,25 +76,23 @@ class DbtCommand:
             steplog.make_private(Path(str(logs)), "dbt.log*")
         args = getattr(config, "args", None)
         next_command.set_target(getattr(args, "target", None), getattr(args, "profile", None))
+        self.name = str(getattr(args, "which", "") or getattr(args, "WHICH", ""))
+        self.opens_run = self.name in RUN_COMMANDS
+        self.project_name = str(getattr(config, "project_name", ""))
+        self.project_root = str(getattr(config, "project_root", "."))
+        self.target_name = str(getattr(config, "target_name", ""))
+        self.target_path = Path(self.project_root) / str(getattr(config, "target_path", "target"))
+        self.given_vars: Mapping[str, Any] = getattr(config, "cli_vars", None) or {}
+        sampled = getattr(args, "SAMPLE", None) is not None
+        self.part: Literal["empty", "sample"] | None = "sample" if sampled else None
+        if getattr(args, "EMPTY", False):
+            self.part = "empty"
         # `config.args` has the repeated command, not `retry`.
         context = click.get_current_context(silent=True)
         self.is_retry = context is not None and context.info_name == "retry"
         self.calls: manifests.Calls | None = None
-        """The macros that nodes call, as far as dbt knows before it runs the first node."""
         self._lock = threading.RLock()
         self._lake: Lake | None = None
-
-    # -- flags of the command --------------------------------------------------------------------
-
-    @property
-    def name(self) -> str:
-        """``build``, ``test``, ...; empty for `dbt debug`, which has only a profile."""
-        args = getattr(self.config, "args", None)
-        return str(getattr(args, "which", "") or getattr(args, "WHICH", ""))
-
-    @property
-    def opens_run(self) -> bool:
-        return self.name in RUN_COMMANDS
 
     @property
     def run_id(self) -> str:
@@ -102,35 +102,6 @@ class DbtCommand:
     @property
     def credentials(self) -> SparkWapCredentials:
         return cast(SparkWapCredentials, self.config.credentials)
-
-    @property
-    def project_name(self) -> str:
-        return str(getattr(self.config, "project_name", ""))
-
-    @property
-    def project_root(self) -> str:
-        return str(getattr(self.config, "project_root", "."))
-
-    @property
-    def target_name(self) -> str:
-        return str(getattr(self.config, "target_name", ""))
-
-    @property
-    def target_path(self) -> Path:
-        return Path(self.project_root) / str(getattr(self.config, "target_path", "target"))
-
-    @property
-    def given_vars(self) -> Mapping[str, Any]:
-        """The vars of the command line."""
-        return getattr(self.config, "cli_vars", None) or {}
-
-    @property
-    def part(self) -> Literal["empty", "sample"] | None:
-        """The part of the rows that dbt reads: none (``--empty``) or some (``--sample``)."""
-        args = getattr(self.config, "args", None)
-        if getattr(args, "EMPTY", False):
-            return "empty"
-        return "sample" if getattr(args, "SAMPLE", None) is not None else None
 
     # -- the gate's settings ---------------------------------------------------------------------
 
@@ -213,9 +184,6 @@ class DbtCommand:
         """Refuse a retry of nodes or tests that the project no longer has.
 
         dbt itself would end in a traceback.
-
-        Raises:
-            DbtRuntimeError: Some are missing; the message names the command that goes on.
         """
         manifest = self.dbt_manifest()
         if not self.is_retry or self.name in ("", "run-operation") or manifest is None:

@@ -32,15 +32,12 @@ class CommandRun:
     """The run of one dbt command, and the branch that a reading command reads.
 
     Attributes:
-        command: The command.
-        active: The run while it is open.
         closed: The run after the gate's decision; hooks of other packages may follow.
         refusal: The reason to refuse all further statements; None to send them.
         opened_by_hook: Whether the hook on-run-start was called, so that on-run-end closes the run.
         continues_branch: Whether the run continues the branch of an earlier command.
         alerts: The alerts of the run; None if the project has no routes.
         log: The structured log; None if it is disabled.
-        on_step: Called with each checkpoint that the run reaches.
     """
 
     def __init__(self, command: DbtCommand) -> None:
@@ -186,7 +183,8 @@ class CommandRun:
         relation_overlay.activate(run.candidates.overlay)
         checkpoint(checkpoints.RUN_OPENING, run_id=run.run_id, branch=run.branch)
         # A run that is killed leaves these results, so no program takes older ones for its own.
-        self.write_results(run, None, state.UNFINISHED)
+        if problem := self.write_results(run, None, state.UNFINISHED):
+            raise DbtRuntimeError(problem)
         self.record(run, "open", continuation.gone)
         if continuation.line is not None:
             tell([continuation.line])
@@ -276,17 +274,13 @@ class CommandRun:
         message: str | None = None,
         *,
         failed: Sequence[str] = (),
-    ) -> None:
-        """Write the results of the run for machines.
+    ) -> str | None:
+        """Write the results of the run for machines; return the problem if they are not written.
 
         Args:
-            run: The run.
             end: Its end; None while it has none.
             message: The error, if the gate has not closed the run.
             failed: The names of all nodes and tests that have failed.
-
-        Raises:
-            DbtRuntimeError: The file cannot be written.
         """
         result = results.run_results(run.invocation, end)
         outcome = "failed" if end is None else result.outcome
@@ -300,7 +294,8 @@ class CommandRun:
         try:
             command_end.write(path, f"dbt {self.command.name}", found)
         except OSError as error:
-            raise DbtRuntimeError(f"{path} cannot be written: {error.strerror}.") from error
+            return f"{path} cannot be written: {error.strerror}."
+        return None
 
     @property
     def selected(self) -> frozenset[str]:

@@ -149,11 +149,8 @@ class SparkWapConnectionManager(SparkConnectionManager):
 
     def open_sql(self, settings: Mapping[str, str]) -> SparkConnectionWrapper:
         """Open a session for SQL with these settings."""
-        creds = self.credentials
-        if creds.embedded:
-            wrapper: SparkConnectionWrapper = self._open_embedded(settings)
-        else:
-            wrapper = self._open_remote(settings)
+        opener = self._open_embedded if self.credentials.embedded else self._open_remote
+        wrapper: SparkConnectionWrapper = opener(settings)
         logger.debug(f"session opened with settings of {', '.join(settings)}")
         return wrapper
 
@@ -182,23 +179,22 @@ class SparkWapConnectionManager(SparkConnectionManager):
     def _open_remote(self, settings: Mapping[str, str]) -> SparkConnectionWrapper:
         """Let dbt-spark open the session, with settings that the server does not ignore."""
         creds = self.credentials
-        own = creds.replace(server_side_parameters={}) if hasattr(creds, "replace") else creds
         prefix = CONF_PREFIX if str(creds.method) in ("thrift", "http") else ""
-        own.server_side_parameters = {prefix + key: value for key, value in settings.items()}
+        parameters = {prefix + key: value for key, value in settings.items()}
         shell = Connection(
             type="spark",  # type: ignore[arg-type]
             name="pool",
             state=ConnectionState.INIT,
             transaction_open=False,
             handle=None,
-            credentials=own,
+            credentials=creds.replace(server_side_parameters=parameters),
         )
         thrift = str(creds.method) == "thrift"
         try:
             if thrift and creds.ssl_ca:
                 from pyhive import hive
 
-                transport, parameters = verified_transport(creds), own.server_side_parameters
+                transport = verified_transport(creds)
                 return self._thrift(
                     hive.connect(thrift_transport=transport, configuration=parameters)
                 )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from dbt.adapters.events.logging import AdapterLogger
 from dbt.adapters.spark.connections import SparkConnectionMethod, SparkCredentials
 from dbt_common.exceptions import DbtRuntimeError
 
@@ -16,6 +18,8 @@ from sparkwap.core.redaction import remember
 from sparkwap.server import ServerConfig, catalog_properties
 
 EMBEDDED = "embedded"
+_OF_SERVERS = ("host", "port", "catalog", "connect_url", "token", "password", "cluster", "endpoint")
+_logger = AdapterLogger("Sparkwap")
 
 
 @dataclass
@@ -64,6 +68,23 @@ class SparkWapCredentials(SparkCredentials):
     query_retries: int = 0
     # dbt-spark polls every 5 seconds, so a statement could end up to 5 seconds late.
     poll_interval: float = 0.5  # type: ignore[assignment]
+
+    @classmethod
+    def __pre_deserialize__(cls, data: Any) -> Any:
+        known = [one.name for one in fields(cls)]
+        for name in [name for name in data if name not in known]:
+            # No error: dbt-spark ignores such fields, so a profile of it may have some.
+            close = get_close_matches(str(name), known, n=1)
+            hint = f"Did you mean `{close[0]}`?" if close else "docs/profile.md lists the fields."
+            _logger.warning(f"Profile: there is no field `{name}`, so it has no effect. {hint}")
+        remote = [name for name in _OF_SERVERS if data.get(name)]
+        if remote and not data.get("method"):
+            raise DbtRuntimeError(
+                f"Profile: `method` is missing, and `{remote[0]}` is for a server of your own. "
+                "Nothing was run: sparkwap would have started a server with an own lake. Set "
+                "`method: thrift`, or `method: embedded` for that server."
+            )
+        return super().__pre_deserialize__(data)
 
     def __post_init__(self) -> None:
         parameters = dict(self.server_side_parameters)
@@ -126,9 +147,6 @@ class SparkWapCredentials(SparkCredentials):
         """Return a token of what results follow from besides code and rows.
 
         These are the settings of Spark in the profile, and the order in which dbt searches macros.
-
-        Args:
-            project_root: The project's folder.
         """
         from dbt.config.project import load_raw_project
 
@@ -146,11 +164,7 @@ class SparkWapCredentials(SparkCredentials):
         return "method", "host", "port", "schema", "connect_url", "catalog_name"
 
     def server_config(self, project_root: str) -> ServerConfig:
-        """Return the embedded server's settings.
-
-        Args:
-            project_root: The project's folder, which ``lake`` is relative to.
-        """
+        """Return the embedded server's settings."""
         return ServerConfig(
             lake=(Path(project_root) / self.lake).resolve(),
             thrift_port=self.thrift_port,

@@ -53,19 +53,16 @@ def stored(manifest: Any) -> list[Any]:
 
 
 def maintenance_rules(manifest: Any) -> dict[tuple[str, str], Rules]:
-    """Return how each table of a project is maintained: ``wap_maintain`` in its config or `meta`.
-
-    Raises:
-        ConfigError: A rule is not legal.
-    """
+    """Return how tables of a project are maintained: ``wap_maintain`` in config or `meta`."""
     from sparkwap.maintenance.rules import Rules
 
     found = {}
     for node in stored(manifest):
         kind, name = str(node.resource_type), table_of(node)
         given = meta_of(node).get("wap_maintain")
-        if kind in BUILT_TYPES:
-            given = node.config.get("wap_maintain", given)
+        # Not `get`, which warns of a key that is in `meta`.
+        if kind in BUILT_TYPES and "wap_maintain" in node.config:
+            given = node.config["wap_maintain"]
         if kind != "test":
             found[name] = Rules.of(given, ".".join(name))
     return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.sparkwap.alerting import project
 from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES, stored, table_of
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.personal import Hidden
+from sparkwap.core.text import listed
 from sparkwap.diff.differ import Differ
 from sparkwap.diff.operation import Diff, deliver, result
 
@@ -18,12 +19,7 @@ if TYPE_CHECKING:
 
 
 def diff(command: DbtCommand, request: Diff, found: list[CommandEnd]) -> list[str]:
-    """Run ``wap_diff``; returns the lines to print, and adds its result to ``found``.
-
-    Raises:
-        ConfigError: There is no branch to compare.
-        SparkwapError: Tables could not be compared.
-    """
+    """Run ``wap_diff``; returns the lines to print, and adds its result to ``found``."""
     branch = request.branch or command.settings.branch
     if branch is None:
         raise request.refused("branch is missing")
@@ -58,10 +54,10 @@ def _key(node: Any, tested: Sequence[str]) -> tuple[str, ...]:
     """Return the key of a node: from ``meta.diff_key``, its materialization, its constraints or
     its tests."""
     meta = node.config.meta or {}
-    own = _listed(meta.get("diff_key"))
+    own = tuple(listed(meta.get("diff_key")))
     if own:
         return own
-    key = _listed(getattr(node.config, "unique_key", None))
+    key = tuple(listed(getattr(node.config, "unique_key", None)))
     # A history has one row per version of a key.
     if str(node.resource_type) == "snapshot":
         names = getattr(node.config, "snapshot_meta_column_names", None)
@@ -78,20 +74,12 @@ def _tested(manifest: Any) -> dict[str, tuple[str, ...]]:
         about = getattr(test, "test_metadata", None)
         if str(test.resource_type) != "test" or about is None:
             continue
-        columns: Iterable[Any] = ()
-        if about.name == "unique" and getattr(test, "column_name", None):
-            columns = (test.column_name,)
+        key: list[str] = []
+        if about.name == "unique":
+            key = listed(getattr(test, "column_name", None))
         elif about.name == "unique_combination_of_columns":
-            columns = (about.kwargs or {}).get("combination_of_columns") or ()
-        key = _listed(list(columns))
+            key = listed((about.kwargs or {}).get("combination_of_columns"))
         node = getattr(test, "attached_node", None)
         if key and node and getattr(test.config, "where", None) is None:
-            found.setdefault(node, key)
+            found.setdefault(node, tuple(key))
     return found
-
-
-def _listed(value: Any) -> tuple[str, ...]:
-    if not value:
-        return ()
-    values = value if isinstance(value, list | tuple) else [value]
-    return tuple(str(value) for value in values)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.sparkwap.dbt_nodes import meta_of, stored, table_of
+from dbt.adapters.sparkwap.dbt_nodes import materialized, meta_of, stored, table_of
+from sparkwap.cdc import history
 from sparkwap.core.errors import ConfigError
+from sparkwap.core.sqltext import quote
 from sparkwap.erasure import NodeColumns
 from sparkwap.erasure.operation import Erasure
 from sparkwap.runs.types import DAY_MS
@@ -16,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def erasure(command: DbtCommand) -> Erasure:
-    """Return the erasure of a command's lake.
-
-    Raises:
-        ConfigError: The command reads an audit branch, but an erasure starts from ``main``.
-    """
+    """Return the erasure of a command's lake."""
     settings = command.settings
     if settings.branch is not None:
         raise ConfigError(
@@ -45,7 +43,23 @@ def erasure(command: DbtCommand) -> Erasure:
         tag_max_age_ms=None if days is None else days * DAY_MS,
         beside=beside,
         of_server=of_server,
+        begin=lambda: keep_numbers(command),
     )
+
+
+def keep_numbers(command: DbtCommand) -> None:
+    """Keep the highest surrogate key of each history, which no later version may have."""
+    rows_of = command.connections.rows_of
+    for node in command.dbt_manifest().nodes.values():
+        key = node.config.extra.get("surrogate_key") if materialized(node) == "scd2" else None
+        state = command.lake.state(table_of(node)) if key else None
+        if state is None or state.main is None:
+            continue
+        table = ".".join(map(quote, state.identifier))
+        name = "version_key" if key is True else str(key)
+        number = history.marks(table, name, lambda sql: rows_of(sql)[0]).number
+        if number > int(state.properties.get(history.HIGHEST, 0)):
+            rows_of(f"alter table {table} set tblproperties ('{history.HIGHEST}' = '{number}')")
 
 
 def node_columns(manifest: Any) -> list[NodeColumns]:

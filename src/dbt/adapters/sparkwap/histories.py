@@ -10,8 +10,7 @@ from dbt.adapters.base.column import Column
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 
-from dbt.adapters.sparkwap.command import as_dbt_error
-from dbt.adapters.sparkwap.connections import SparkWapConnectionManager
+from dbt.adapters.sparkwap.command import DbtCommand, as_dbt_error
 from dbt.adapters.sparkwap.placement import Placement
 from sparkwap.cdc import history
 from sparkwap.cdc.widening import Widening
@@ -21,34 +20,28 @@ Describe = Callable[[BaseRelation], Iterable[Column]]
 
 
 class Histories:
-    """The methods for histories and typed columns.
+    """The methods for histories and typed columns."""
 
-    Args:
-        connections: The adapter's connections.
-        placement: Keeps lines for the summary.
-        describe: Returns the columns of a table.
-    """
-
-    def __init__(
-        self, connections: SparkWapConnectionManager, placement: Placement, describe: Describe
-    ) -> None:
-        self._connections, self._placement = connections, placement
-        self._describe = describe
+    def __init__(self, command: DbtCommand, placement: Placement, describe: Describe) -> None:
+        self._command, self._connections = command, command.connections
+        self._placement, self._describe = placement, describe
 
     @available.parse(lambda *a, **k: None)
     def history(self, model: Mapping[str, Any], sql: str, restate: Any) -> history.HistoryBuild:
-        """Return the statements of a model with ``materialized: scd2``.
-
-        Args:
-            model: dbt's node.
-            sql: The model's query.
-            restate: The var `scd2_restate`.
-        """
+        """Return the statements of a model with ``materialized: scd2``."""
         types = dict(self._connections.query_types(sql))
+        highest = int(self.kept_properties(model).get(history.HIGHEST, 0))
         with as_dbt_error():
-            settings = history.read_settings(model["name"], model["config"], sql, types)
+            settings = history.read_settings(model["name"], model["config"], sql, types, highest)
             keys = history.restated(model["name"], restate)
         return history.HistoryBuild(settings, keys, self._first_row)
+
+    @available.parse(lambda *a, **k: {})
+    def kept_properties(self, model: Mapping[str, Any]) -> dict[str, str]:
+        """Return the properties of a history's table that a table in its place has to have too."""
+        state = self._command.lake.state((model["schema"], model["alias"]))
+        properties = state.properties if state else {}
+        return {key: properties[key] for key in (history.HIGHEST,) if key in properties}
 
     @available.parse(lambda model, columns, *a, **k: columns)
     def widened_events(
@@ -59,15 +52,7 @@ class Histories:
         log: Any,
         restate: Any,
     ) -> dict[str, str]:
-        """Return the columns of a history's events, with wider types where the log needs them.
-
-        Args:
-            model: dbt's node.
-            columns: SQL by name.
-            table: The history; None for a full build.
-            log: The log.
-            restate: The var `scd2_restate`.
-        """
+        """Return the columns of a history's events, with wider types where the log needs them."""
         casts = {n: cast for n, sql in columns.items() if (cast := plain_cast(sql))}
         with as_dbt_error():
             full = table is None or history.restated(model["name"], restate)
@@ -84,16 +69,7 @@ class Histories:
         table: BaseRelation | None,
         state: Any,
     ) -> str:
-        """Return the type of `exact_cast`, or a wider type if values of the state need it.
-
-        Args:
-            model: dbt's node.
-            column: The state's column.
-            kind: The type.
-            name: The column that the cast creates.
-            table: The model's table; None if there is none.
-            state: The table with the values.
-        """
+        """Return the type of `exact_cast`, or a wider type if values of the state need it."""
         return self._widening(model, table).typed(column, kind, name, str(state))
 
     def _widening(self, model: Mapping[str, Any], table: BaseRelation | None) -> Widening:

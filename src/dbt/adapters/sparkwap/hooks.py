@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import available
@@ -35,13 +34,7 @@ _REFUSAL = "Not everything was published; see the reasons above."
 
 
 class RunHooks:
-    """Opens and closes the run of a command.
-
-    Args:
-        runs: The command's run.
-        reuse: What is left out.
-        statements: The guard around its statements.
-    """
+    """Opens and closes the run of a command."""
 
     def __init__(self, runs: CommandRun, reuse: Reuse, statements: StatementGuard) -> None:
         self._runs = runs
@@ -53,11 +46,7 @@ class RunHooks:
 
     @available.parse(lambda *a, **k: None)
     def open_run(self, selected: Sequence[str] = ()) -> str | None:
-        """Open the run of this invocation, and return its audit branch.
-
-        Args:
-            selected: Ids of the nodes and tests that it runs.
-        """
+        """Open the run of this invocation, and return its audit branch."""
         run = self._runs.current()
         if run is None:
             return None
@@ -100,8 +89,7 @@ class RunHooks:
     def close_run(self, results: Iterable[Any]) -> dict[str, Any]:
         """Close the run: the gate decides and publishes.
 
-        Returns:
-            ``lines`` to print, and ``failed``: whether the hook has to make dbt fail.
+        Return ``lines`` to print, and ``failed``: whether the hook has to make dbt fail.
         """
         from sparkwap.runs import rebase_loop
 
@@ -124,8 +112,7 @@ class RunHooks:
             # Later hooks must not run: nobody knows what was published. dbt shows the refusal of
             # this hook's statement, also with --quiet.
             self._runs.refusal = message
-            with suppress(DbtRuntimeError):  # The error of the gate is shown.
-                self._runs.write_results(run, None, message)
+            self._runs.write_results(run, None, message)
             lines = summary.broke_down(run_id=run.run_id, branch=run.branch)
             return {"lines": lines, "failed": True}
         finally:
@@ -136,9 +123,16 @@ class RunHooks:
         about = {"run_id": run.run_id, "branch": run.branch}
         checkpoint(checkpoints.RECORDING, **about)
         self._runs.record(run, closing.left)
-        unwritten = self._write_results(run, closing, run_results.failed(results))
+        unwritten = self._runs.write_results(run, closing, failed=run_results.failed(results))
+        if unwritten:
+            unwritten += (
+                " The run itself is complete, but a program that reads this file takes it for "
+                "failed."
+            )
         checkpoint(checkpoints.RECORDED, **about)
         skipped = run_results.mark_rejected(results, closing.rejected(), manifest.tests())
+        published = () if closing.refused else closing.decision.publish
+        run_results.locate_failures(results, run.candidates.overlay.side_schema, published)
         checkpoint(checkpoints.MARKED, **about)
         remarks = [
             *(run.replay.remark() if run.replay else ()),
@@ -161,17 +155,6 @@ class RunHooks:
         lines += lineage.closed(self._command, run, closing, results)
         lines += [*self._maintained(run, closing), *self._swept(run)]
         return {"lines": lines, "failed": closing.failed and self._fail(results)}
-
-    def _write_results(self, run: Run, closing: RunEnd, failed: Sequence[str]) -> str | None:
-        """Write the results; return the problem, because the run has ended already."""
-        try:
-            self._runs.write_results(run, closing, failed=failed)
-        except DbtRuntimeError as error:
-            return (
-                f"{error} The run itself is complete, but a program that reads this file takes it "
-                "for failed."
-            )
-        return None
 
     def _closed(
         self, run: Run, manifest: ProjectManifest, nodes: Sequence[NodeFact], results: Sequence[Any]
@@ -275,8 +258,7 @@ class RunHooks:
             self._runs.record_unfinished()
         elif run is not None and self._runs.opened_by_hook:
             caught = [change.message for change in run.caught_on_main()]
-            with suppress(DbtRuntimeError):  # The results are those of an unfinished run already.
-                self._runs.write_results(run, None, "A hook failed before the gate decided.")
+            self._runs.write_results(run, None, "A hook failed before the gate decided.")
             tell(summary.not_closed(run_id=run.run_id, branch=run.branch, caught=caught))
             tell(next_to_tell(summary.next_of_not_closed(run.branch)))
 
@@ -285,7 +267,8 @@ class RunHooks:
             manifest = self._command.manifest
             closing = run.close_copies(manifest.tests(), manifest.known())
         self._runs.record(run, closing.left)
-        self._runs.write_results(run, closing)
+        if problem := self._runs.write_results(run, closing):
+            raise DbtRuntimeError(problem)
         tell(summary.lines(closing, run_id=run.run_id, branch=run.branch, width=width()))
         tell(lineage.closed(self._command, run, closing))
         if closing.refused:

@@ -16,7 +16,7 @@ from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.contracts.relation import RelationType
 from dbt.adapters.spark.column import SparkColumn
 from dbt.adapters.spark.impl import SparkAdapter, SparkConfig
-from dbt_common.clients.agate_helper import table_from_rows
+from dbt_common.clients.agate_helper import table_from_data_flat, table_from_rows
 from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.exceptions import DbtRuntimeError
 
@@ -196,14 +196,19 @@ class SparkWapAdapter(SparkAdapter):
             state = self._state(relation)
             if state is not None:
                 rows += docs.catalog_rows(state, identifier_of(relation), self._summary(state))
-        return docs.catalog_table(rows), []
+        # No text is converted, such as a name `2024` or a comment `true`.
+        return table_from_data_flat(rows, list(rows[0]) if rows else []), []
 
     @available.parse(lambda *a, **k: None)
     def get_catalog_for_single_relation(self, relation: BaseRelation) -> CatalogTable | None:
+        # Imported late, because it imports all of dbt's commands.
+        from dbt.task.docs.generate import Catalog
+
         state = self._state(relation)
         if state is None:
             return None
-        return docs.single_table(state, identifier_of(relation), self._summary(state))
+        rows = docs.catalog_rows(state, identifier_of(relation), self._summary(state))
+        return next(iter(Catalog(rows).values()), None)
 
     def _summary(self, state: TableState) -> Mapping[str, str]:
         """Return the summary of the snapshot that this invocation reads; empty if there is none."""

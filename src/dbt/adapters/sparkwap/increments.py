@@ -49,7 +49,6 @@ class Checked:
     """A test that reads all rows although the changed ones would do.
 
     Attributes:
-        changed: The changed rows.
         before: The snapshots that have passed, with their tables.
         now: Those to audit.
     """
@@ -64,10 +63,8 @@ class Increments:
     """How the tests of a batch are answered, and the files to delete afterwards.
 
     Attributes:
-        answers: How each test is answered.
         changed: What to read instead of the table, by the index of the test.
         checked: The tests that read all rows although the changed ones would do, by index.
-        parts: The files of the private tables.
         tried: Whether a test may build on an earlier result.
     """
 
@@ -87,11 +84,7 @@ class Increments:
 
 
 class IncrementFinder:
-    """Finds the rows that tests of a command have to read.
-
-    Args:
-        command: The command.
-    """
+    """Finds the rows that tests of a command have to read."""
 
     def __init__(self, command: DbtCommand) -> None:
         self._command = command

@@ -27,12 +27,6 @@ def closed(command: DbtCommand, run: Run, end: RunEnd, results: Iterable[Any] = 
     """Send the events of a closed run if the project enables it; returns the lines to print.
 
     Never fails. A rebuild sends nothing: the run that is rebased does, with its tables.
-
-    Args:
-        command: The command.
-        run: The run.
-        end: Its end.
-        results: dbt's results.
     """
     if run.settings.openlineage == "never" or run.invocation.rebuild_of is not None:
         return []
@@ -40,12 +34,7 @@ def closed(command: DbtCommand, run: Run, end: RunEnd, results: Iterable[Any] = 
 
 
 def published(command: DbtCommand, ends: Iterable[CommandEnd]) -> list[str]:
-    """Send the events of ``wap_publish``, as `closed` does.
-
-    Args:
-        command: The command.
-        ends: What the operation has found.
-    """
+    """Send the events of ``wap_publish``, as `closed` does."""
     runs = [end.result for end in ends if isinstance(end.result, RunResults)]
     if command.settings.openlineage == "never":
         return []

@@ -24,7 +24,7 @@ from dbt.adapters.sparkwap.dbt_nodes import (
 from dbt.adapters.sparkwap.run_results import PASSED, one_line
 from dbt.adapters.sparkwap.variables import Inputs
 from sparkwap.core.names import folded
-from sparkwap.core.text import some_of
+from sparkwap.core.text import counted, some_of
 from sparkwap.runs.time_travel import Outside
 
 if TYPE_CHECKING:
@@ -44,16 +44,7 @@ _OWNERS = frozenset({"models", "seeds", "snapshots"})
 
 
 class ProjectManifest:
-    """The parts of dbt's manifest that the gate uses.
-
-    Args:
-        manifest: dbt's manifest, with ``nodes`` and ``unit_tests`` by unique id.
-        given: The vars of the command line.
-        varying: Names of vars and environment variables that may have any value.
-        config: dbt's configuration of the command; None if the manifest is known to be parsed with
-            the same vars.
-        calls: The macros that nodes call, as far as dbt knows before it runs the first node.
-    """
+    """The parts of dbt's manifest that the gate uses; its arguments are those of `Inputs`."""
 
     def __init__(
         self,
@@ -247,12 +238,7 @@ class ProjectManifest:
         return found | ({attached} if attached in self._nodes else set())
 
     def seen(self, results: Iterable[Any], deferred: Collection[str] = ()) -> list[TestSeen]:
-        """Return the test results of this invocation, with an error for each dropped test.
-
-        Args:
-            results: dbt's results.
-            deferred: Ids of the nodes whose tables dbt read from another state.
-        """
+        """Return the test results of this invocation, with an error for each dropped test."""
         from sparkwap.runs.types import TestSeen
 
         ran = [r for r in results if str(r.node.resource_type) in TEST_TYPES]
@@ -308,10 +294,10 @@ class ProjectManifest:
         names = sorted(node.name for node in lost if str(node.resource_type) == "test")
         if not names:
             return None
-        tests = "test" if len(names) == 1 else "tests"
+        tests = counted(len(names), "test")
         return (
-            f"notice     {len(names):,} {tests} of disabled or missing models did not run, which "
-            f"holds no table: {some_of(names)}"
+            f"notice     {tests} of disabled or missing models did not run, which holds no table: "
+            f"{some_of(names)}"
         )
 
     def _is_dropped(self, node: Any) -> bool:

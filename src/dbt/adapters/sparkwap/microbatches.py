@@ -28,12 +28,7 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Microbatches:
-    """The calls of the incremental materialization for batches.
-
-    Args:
-        runs: The command's run.
-        statements: The guard and the net around its statements.
-    """
+    """The calls of the incremental materialization for batches."""
 
     def __init__(self, runs: CommandRun, statements: StatementGuard) -> None:
         self._runs = runs
@@ -47,10 +42,6 @@ class Microbatches:
 
         The snapshots of the batch get its name. It tells after an error whether the batch or
         another one at the same time has written.
-
-        Args:
-            model: dbt's node of the model, with the batch.
-            relation: Its table.
         """
         run, config, table = self._runs.current(), model["config"], identifier_of(relation)
         if run is None or not config.get("concurrent_batches"):
@@ -78,9 +69,6 @@ class Microbatches:
         """Check that a table that is built anew keeps the batches that it has on `main`.
 
         Batches before the model's ``begin`` may go.
-
-        Raises:
-            SparkwapError: The flags for the event time leave some of them out.
         """
         run, flags, table = self._runs.current(), get_flags(), identifier_of(relation)
         first, last = flags.EVENT_TIME_START, flags.EVENT_TIME_END
@@ -112,13 +100,7 @@ class Microbatches:
     def in_turn(
         self, relation: BaseRelation, alone: bool = True, *, caller: Callable[[], str]
     ) -> str:
-        """Run the body of a `call` block while no other batch of the table runs one.
-
-        Args:
-            relation: The table.
-            alone: Whether to wait for the other batches.
-            caller: The body.
-        """
+        """Run the body of a `call` block; `alone`: while no other batch of the table runs one."""
         with self._lock:
             turn = self._turns.setdefault(identifier_of(relation), threading.RLock())
         with turn if alone else nullcontext():

@@ -32,13 +32,7 @@ _BEGUN_ANEW = (
 
 
 class Nodes:
-    """The nodes, tests and hooks of a command.
-
-    Args:
-        runs: The command's run.
-        statements: The guard and the net around its statements.
-        reuse: What is left out.
-    """
+    """The nodes, tests and hooks of a command."""
 
     def __init__(self, runs: CommandRun, statements: StatementGuard, reuse: Reuse) -> None:
         self._runs = runs
@@ -65,11 +59,7 @@ class Nodes:
             self._at_work.node_id = self._at_work.batch = None
 
     def begin(self, node: Any) -> bool:
-        """Begin a node, test or hook.
-
-        Returns:
-            Whether the run has reset the node's table to its state on ``main``.
-        """
+        """Begin a node, test or hook; return whether its table was reset to that on ``main``."""
         kind = getattr(node, "resource_type", None)
         config = getattr(node, "config", None)
         self._at_work.writes = config.get("wap_writes") if config is not None else None

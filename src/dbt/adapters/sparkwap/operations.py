@@ -20,12 +20,7 @@ from sparkwap.runs import state
 
 
 class Operations:
-    """The run-operations of a command.
-
-    Args:
-        runs: The state of the command, which opens no run.
-        statements: The guard around its statements.
-    """
+    """The run-operations of a command."""
 
     def __init__(self, runs: CommandRun, statements: StatementGuard) -> None:
         self._runs = runs
@@ -34,11 +29,7 @@ class Operations:
 
     @available.parse(lambda *a, **k: [])
     def operation(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
-        """Run ``wap_status``, ``wap_publish``, ...; returns the lines to print.
-
-        Raises:
-            ConfigError: A hook or a node calls an operation that changes something.
-        """
+        """Run ``wap_status``, ``wap_publish``, ...; returns the lines to print."""
         with as_dbt_error():
             if self._command.name != "run-operation":
                 return self._call(name, arguments, [])

@@ -31,11 +31,7 @@ _T = TypeVar("_T")
 
 
 class Placement:
-    """The places where the nodes of a run are built.
-
-    Args:
-        runs: The command's run.
-    """
+    """The places where the nodes of a run are built."""
 
     def __init__(self, runs: CommandRun) -> None:
         self._runs = runs
@@ -57,17 +53,13 @@ class Placement:
         columns: Sequence[Mapping[str, Any]] | None = None,
         layout: Mapping[str, Any] | None = None,
     ) -> str:
-        """Decide where a table is built; from now on ``relation`` renders to that place.
+        """Decide where a table is built (``branch`` or ``side``); ``relation`` now renders to it.
 
         Args:
-            relation: The table.
             columns: Dicts of name, type, nullable and doc, in order; None to keep the table's.
             layout: Those of partition_by, sort_by, properties, format_version and comment that
                 the model manages; ``given``, all properties of the model's config; and
                 ``on_clone``, properties that a clone has from the start.
-
-        Returns:
-            ``branch`` or ``side``.
         """
         table = identifier_of(relation)
         if table in self._throw_away:
@@ -93,11 +85,8 @@ class Placement:
 
         Args:
             relation: The table, after it was placed.
-            layout: The layout of the config.
             types: The types that the model returns, by column. A cast to those of the table may
                 change values.
-            node_id: The model.
-            strategy: The incremental strategy.
 
         Raises:
             SparkwapError: The strategy replaces partitions, and the table's are not the model's.
@@ -176,7 +165,9 @@ class Placement:
     @available.parse(lambda *a, **k: None)
     def place_beside(self, relation: BaseRelation) -> str:
         """Build a view or a replacement in the side schema, without the published rows."""
-        return self._beside(relation)
+        kind: Kind = "view" if relation.is_view else "table"
+        table = identifier_of(relation)
+        return self._in_run(lambda run: run.candidates.place_beside(table, kind).how)
 
     @available.parse(lambda *a, **k: None)
     def place_failures(self, relation: BaseRelation) -> str:
@@ -192,7 +183,8 @@ class Placement:
                     f"table of {owner}, and replace it for readers. They were not written. Give "
                     "the test another `alias` or `schema`."
                 )
-        return self._beside(relation)
+        how: str = self.place_beside(relation)
+        return how
 
     def throw_away_table(self) -> Identifier:
         """Return the name of a table of this run that no node builds, in a new side schema.
@@ -216,11 +208,6 @@ class Placement:
         except Exception as error:
             # The next run on the branch, a discard or a sweep drops it.
             logger.debug(f"the throw-away table {'.'.join(table)} stays: {error}")
-
-    def _beside(self, relation: BaseRelation) -> str:
-        kind: Kind = "view" if relation.is_view else "table"
-        table = identifier_of(relation)
-        return self._in_run(lambda run: run.candidates.place_beside(table, kind).how)
 
     @cached_property
     def _published(self) -> Mapping[Identifier, str]:

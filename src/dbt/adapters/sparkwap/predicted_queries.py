@@ -38,12 +38,7 @@ def _refuse(*arguments: Any, **named: Any) -> None:
 
 
 class PredictedQueries:
-    """The queries of the tests of a command.
-
-    Args:
-        command: The command.
-        statements: The guard around its statements.
-    """
+    """The queries of the tests of a command."""
 
     def __init__(self, command: DbtCommand, statements: StatementGuard) -> None:
         self._command = command

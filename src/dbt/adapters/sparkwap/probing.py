@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
@@ -36,15 +36,6 @@ def require_safe(
     """Refuse a server or catalog that writes rows of an audit branch to ``main``.
 
     Checks each server again after ``DAYS`` days; the ledger has the result.
-
-    Args:
-        lake: The lake.
-        connections: The connections to the server.
-        settings: The settings of the run's sessions.
-        run_id: The run.
-
-    Raises:
-        CatalogError: Rows of a branch reach ``main``.
     """
     creds = connections.credentials
     probe = IsolationCheck(_server(creds), run_id, creds.catalog_name)
@@ -58,7 +49,7 @@ def require_safe(
         raise CatalogError(refusal(probe, found))
     now = datetime.now(UTC)
     row = {
-        "run_id": run_id,
+        "run_id": str(uuid.uuid4()),  # the run has a row of its own, when it ends
         "branch": probe.branch,
         "command": "probe",
         "started_at": now,
@@ -91,66 +82,128 @@ def run_probe(
 
 def look(profile: Any, project_dir: Path) -> LakeFacts:
     """Collect the facts about the server and the catalog of a profile (dbt's object)."""
-    creds: SparkWapCredentials = profile.credentials
     connections = SparkWapConnectionManager(profile, get_context("spawn"))
     connections.project_root = str(project_dir)
-    facts = LakeFacts(
-        embedded=creds.embedded,
-        dbt=dbt_version,
-        connect_url=creds.embedded or bool(creds.connect_url),
-    )
-    lake, facts = _look_at_catalog(creds, connections, str(project_dir), facts)
-    run_id = str(uuid.uuid4())
-    probe = IsolationCheck(_server(creds), run_id, creds.catalog_name)
-    settings = {
-        **base_settings(creds.catalog_name, creds.server_side_parameters),
-        BRANCH: probe.branch,
-        RUN_ID: run_id,
-    }
+    looker = _Looker(connections)
+    lake = looker.look_at_catalog()
     try:
-        facts = _look_at_sql(connections, creds, settings, facts)
-        if lake is not None and facts.sql_error is None:
-            facts = _look_at_gate(lake, connections, probe, settings, facts)
+        looker.look_at_sql()
+        if lake is not None and looker.facts.sql_error is None:
+            looker.look_at_gate(lake)
     finally:
         if lake is not None:
             lake.close()
-    return facts
+    return looker.facts
 
 
-def _look_at_catalog(
-    creds: SparkWapCredentials,
-    connections: SparkWapConnectionManager,
-    project_root: str,
-    facts: LakeFacts,
-) -> tuple[Lake | None, LakeFacts]:
-    try:
-        if creds.embedded:
-            connections.endpoint()
-        lake = Lake(creds.catalog_name, creds.catalog_settings(project_root))
-        facts = replace(
-            facts,
-            atomicity=_atomicity(lake),
-            default_namespace="default" in lake.schemas(),
+class _Looker:
+    """Collects facts one after the other; each error is a fact, too."""
+
+    def __init__(self, connections: SparkWapConnectionManager) -> None:
+        creds, run_id = connections.credentials, str(uuid.uuid4())
+        self._creds, self._connections = creds, connections
+        self._probe = IsolationCheck(_server(creds), run_id, creds.catalog_name)
+        self._settings = {
+            **base_settings(creds.catalog_name, creds.server_side_parameters),
+            BRANCH: self._probe.branch,
+            RUN_ID: run_id,
+        }
+        self.facts = LakeFacts(
+            embedded=creds.embedded,
+            dbt=dbt_version,
+            connect_url=creds.embedded or bool(creds.connect_url),
         )
-    except Exception as error:
-        return None, replace(facts, catalog_error=_words(error))
-    try:
-        facts = replace(facts, warehouse=lake.warehouse)
+
+    def _note(self, **found: Any) -> None:
+        self.facts = replace(self.facts, **found)
+
+    @contextmanager
+    def _noting(self, name: str) -> Iterator[None]:
+        """Let the error of the body be the fact of this name."""
         try:
-            _try_store(lake, f"{lake.warehouse}/{LEDGER_SCHEMA}")
-        except Exception:
-            if lake.store.files.vended is None:
-                raise
-            # A catalog that vends keys does so for folders of tables.
-            lake.ledger.ensure_all()
-            runs = lake.state((LEDGER_SCHEMA, "runs"))
-            if runs is None or lake.store.files.reach_all:
-                raise
-            _try_store(lake, runs.location)
-    except Exception as error:
-        # The cause alone: the advice of a failed write is for builds.
-        facts = replace(facts, warehouse_error=_words(error.__cause__ or error))
-    return lake, facts
+            yield
+        except Exception as error:
+            self._note(**{name: _words(error)})
+
+    def look_at_catalog(self) -> Lake | None:
+        with self._noting("catalog_error"):
+            if self._creds.embedded:
+                self._connections.endpoint()
+            settings = self._creds.catalog_settings(self._connections.project_root)
+            lake = Lake(self._creds.catalog_name, settings)
+            self._note(atomicity=_atomicity(lake), default_namespace="default" in lake.schemas())
+            self._look_at_warehouse(lake)
+            return lake
+        return None
+
+    def _look_at_warehouse(self, lake: Lake) -> None:
+        try:
+            self._note(warehouse=lake.warehouse)
+            try:
+                _try_store(lake, f"{lake.warehouse}/{LEDGER_SCHEMA}")
+            except Exception:
+                if lake.store.files.vended is None:
+                    raise
+                # A catalog that vends keys does so for folders of tables.
+                lake.ledger.ensure_all()
+                runs = lake.state((LEDGER_SCHEMA, "runs"))
+                if runs is None or lake.store.files.reach_all:
+                    raise
+                _try_store(lake, runs.location)
+        except Exception as error:
+            # The cause alone: the advice of a failed write is for builds.
+            self._note(warehouse_error=_words(error.__cause__ or error))
+
+    def look_at_sql(self) -> None:
+        name, settings = self._creds.catalog_name, self._settings
+        with self._noting("sql_error"):
+            with closing(self._connections.open_sql({})) as plain:
+                bare = _setting(plain, OVERWRITE_MODE)
+                cache = _setting(plain, f"spark.sql.catalog.{name}.cache-enabled")
+            with closing(self._connections.open_sql(settings)) as session:
+                has = {key: _setting(session, key) for key in settings}
+                self._note(
+                    spark=str(_rows(session, "select version()")[0][0]),
+                    iceberg=_iceberg(session, name),
+                    dropped=_dropped(settings, has),
+                    overwrite_mode=has[OVERWRITE_MODE],
+                    server_overwrite_mode=bare,
+                    cache=cache,
+                )
+
+    def look_at_gate(self, lake: Lake) -> None:
+        probe = self._probe
+
+        def also() -> None:
+            state = lake.state(probe.table)
+            head = state.refs.get(probe.branch) if state else None
+            if head is not None:
+                summary = lake.snapshot_summary(probe.table, head.snapshot_id)
+                self._note(stamped=summary.get("wap_run") == self._settings[RUN_ID])
+            # While the probe's table is there: it is cloned, and Connect has to see it.
+            self._note(clones=_clone_refusal(lake, probe))
+            with self._noting("connect_error"):
+                self._look_at_connect()
+
+        with (
+            self._noting("probe_error"),
+            closing(self._connections.open_sql(self._settings)) as session,
+        ):
+            self._note(probe=run_probe(lake, probe, lambda sql: _rows(session, sql), also))
+
+    def _look_at_connect(self) -> None:
+        if not self.facts.connect_url:
+            return
+        spark = self._connections.open_connect(self._settings)
+        try:
+            schema, name = self._probe.table
+            # No node uses this session, so its requests need no check.
+            with spark.gatekeeper.trusting():
+                has = {key: str(spark.conf.get(key, "")) for key in self._settings}
+                sees = spark.catalog.tableExists(f"`{self._probe.catalog}`.`{schema}`.`{name}`")
+            self._note(connect_dropped=_dropped(self._settings, has), connect_sees_table=bool(sees))
+        finally:
+            spark.stop()
 
 
 def _try_store(lake: Lake, folder: str) -> None:
@@ -159,58 +212,6 @@ def _try_store(lake: Lake, folder: str) -> None:
     lake.store.files.write(path, b"sparkwap doctor")
     lake.store.files.read(path)
     lake.store.files.delete(path)
-
-
-def _look_at_sql(
-    connections: SparkWapConnectionManager,
-    creds: SparkWapCredentials,
-    settings: Mapping[str, str],
-    facts: LakeFacts,
-) -> LakeFacts:
-    try:
-        with closing(connections.open_sql({})) as plain:
-            bare = _setting(plain, OVERWRITE_MODE)
-            cache = _setting(plain, f"spark.sql.catalog.{creds.catalog_name}.cache-enabled")
-        with closing(connections.open_sql(settings)) as session:
-            has = {key: _setting(session, key) for key in settings}
-            return replace(
-                facts,
-                spark=str(_rows(session, "select version()")[0][0]),
-                iceberg=_iceberg(session, creds.catalog_name),
-                dropped=_dropped(settings, has),
-                overwrite_mode=has[OVERWRITE_MODE],
-                server_overwrite_mode=bare,
-                cache=cache,
-            )
-    except Exception as error:
-        return replace(facts, sql_error=_words(error))
-
-
-def _look_at_gate(
-    lake: Lake,
-    connections: SparkWapConnectionManager,
-    probe: IsolationCheck,
-    settings: Mapping[str, str],
-    facts: LakeFacts,
-) -> LakeFacts:
-    seen: list[LakeFacts] = [facts]
-
-    def also() -> None:
-        state = lake.state(probe.table)
-        head = state.refs.get(probe.branch) if state else None
-        if head is not None:
-            summary = lake.snapshot_summary(probe.table, head.snapshot_id)
-            seen[0] = replace(seen[0], stamped=summary.get("wap_run") == settings[RUN_ID])
-        # While the probe's table is there: it is cloned, and Connect has to see it.
-        seen[0] = replace(seen[0], clones=_clone_refusal(lake, probe))
-        seen[0] = _look_at_connect(connections, probe, settings, seen[0])
-
-    try:
-        with closing(connections.open_sql(settings)) as session:
-            found = run_probe(lake, probe, lambda sql: _rows(session, sql), also)
-    except Exception as error:
-        return replace(seen[0], probe_error=_words(error))
-    return replace(seen[0], probe=found)
 
 
 def _clone_refusal(lake: Lake, probe: IsolationCheck) -> str | None:
@@ -230,31 +231,6 @@ def _clone_refusal(lake: Lake, probe: IsolationCheck) -> str | None:
     finally:
         with suppress(CatalogError):
             lake.drop_schema(side, purge=True)
-
-
-def _look_at_connect(
-    connections: SparkWapConnectionManager,
-    probe: IsolationCheck,
-    settings: Mapping[str, str],
-    facts: LakeFacts,
-) -> LakeFacts:
-    if not facts.connect_url:
-        return facts
-    try:
-        spark = connections.open_connect(settings)
-        try:
-            schema, name = probe.table
-            # No node uses this session, so its requests need no check.
-            with spark.gatekeeper.trusting():
-                has = {key: str(spark.conf.get(key, "")) for key in settings}
-                sees = spark.catalog.tableExists(f"`{probe.catalog}`.`{schema}`.`{name}`")
-            return replace(
-                facts, connect_dropped=_dropped(settings, has), connect_sees_table=bool(sees)
-            )
-        finally:
-            spark.stop()
-    except Exception as error:
-        return replace(facts, connect_error=_words(error))
 
 
 def _server(creds: SparkWapCredentials) -> str:

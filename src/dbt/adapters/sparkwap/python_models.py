@@ -33,13 +33,7 @@ ACCEPTED = "a Spark, pandas, pandas-on-Spark or Arrow frame"
 
 
 class PythonModels:
-    """The Python models of a command.
-
-    Args:
-        runs: The command's run.
-        placement: Returns the published tables.
-        statements: Checks and records a model's requests.
-    """
+    """The Python models of a command."""
 
     def __init__(self, runs: CommandRun, placement: Placement, statements: StatementGuard) -> None:
         self._runs = runs
@@ -87,8 +81,6 @@ def model_frame(
     """Run a Python model and return its result as a Spark frame that is not yet computed.
 
     Args:
-        spark: The model's session.
-        model: The node as in dbt's context.
         code: The compiled code: the user's module with dbt's API appended.
         project_root: A folder to append to the import path.
 
@@ -118,11 +110,7 @@ def model_frame(
 def named_in(code: str) -> frozenset[tuple[str, str]]:
     """Return the tables that the string constants of a Python model name.
 
-    Args:
-        code: The compiled code, which contains the names of the model's refs and sources.
-
-    Returns:
-        See :func:`sparkwap.core.sqllex.relation_names`.
+    See :func:`sparkwap.core.sqllex.relation_names`. Compiled code also has its refs and sources.
     """
     values = (node.value for node in ast.walk(_parsed(code)) if isinstance(node, ast.Constant))
     return frozenset().union(*(relation_names(text) for text in values if isinstance(text, str)))

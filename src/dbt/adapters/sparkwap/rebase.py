@@ -60,13 +60,7 @@ def rebuilt_branch() -> tuple[str, str] | None:
 
 
 def arguments(given: Mapping[str, Any], selected: Sequence[str], target_path: Path) -> list[str]:
-    """Return the command line of a `dbt build` with the flags of another command.
-
-    Args:
-        given: The flags of that command, as dbt records them.
-        selected: The nodes to build, in dbt's selection syntax.
-        target_path: The target folder of the build.
-    """
+    """Return the command line of a `dbt build` with the flags of another command."""
     chosen = " ".join(selected)
     flags = {key: value for key, value in given.items() if key not in _LEFT_OUT}
     if len(chosen) > _LONGEST_SELECTION:
@@ -93,13 +87,8 @@ def build(
     """Run the `dbt build` and wait for its end, or stop it.
 
     Args:
-        config: dbt's configuration of the run to rebuild.
-        selected: The nodes to build, in dbt's selection syntax.
-        branch: The audit branch of that run.
-        run_id: That run.
         target_path: The target folder of that run; contains the folder of the build.
         limit: The maximum duration in seconds; None for no limit.
-        settings: The environment variables that are settings of that run.
     """
     target_path = target_path.resolve()
     folder = target_path / FOLDER

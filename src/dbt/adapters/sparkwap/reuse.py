@@ -33,11 +33,7 @@ _DONE = ("success", "pass")
 
 
 class Reuse:
-    """The nodes and tests of a command that need not run.
-
-    Args:
-        runs: The command's run.
-    """
+    """The nodes and tests of a command that need not run."""
 
     def __init__(self, runs: CommandRun) -> None:
         self._runs = runs

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,11 @@ from dbt.flags import get_flags
 from dbt.utils import args_to_dict
 
 from sparkwap.core.redaction import redact
+from sparkwap.core.sqltext import quote
 from sparkwap.runs.state import UNFINISHED
 
 if TYPE_CHECKING:
+    from sparkwap.catalog import Identifier
     from sparkwap.runs.types import TestFact
 
 PASSED = frozenset({"pass", "warn"})
@@ -39,9 +41,6 @@ def to_retry(path: Path) -> list[str]:
     """Return the ids of the nodes that `dbt retry` runs, by dbt's own rule.
 
     A retry does not set ``selected_resources``, as other commands do.
-
-    Args:
-        path: The ``run_results.json`` that is retried.
     """
     # Imported late, because it imports all of dbt's commands.
     from dbt.task.retry import RETRYABLE_STATUSES
@@ -55,16 +54,9 @@ def to_retry(path: Path) -> list[str]:
 
 
 def all_batches(path: Path, node_id: str) -> BatchResults | None:
-    """Return all batches of a microbatch model in the retried results, as failed batches.
+    """Return all batches of a microbatch model in retried results, as failed ones; None if none.
 
     Without them, dbt would count the batches from today, which may be other ones.
-
-    Args:
-        path: The ``run_results.json`` that is retried.
-        node_id: The model.
-
-    Returns:
-        None if the results have no batches of the model.
     """
     found = [
         BatchResults.from_dict(result["batch_results"])
@@ -76,13 +68,7 @@ def all_batches(path: Path, node_id: str) -> BatchResults | None:
 
 
 def write_unfinished(path: Path, manifest: Any, selected: Iterable[str]) -> None:
-    """Write results in which all selected nodes of this invocation are skipped.
-
-    Args:
-        path: dbt's ``run_results.json``.
-        manifest: dbt's manifest.
-        selected: Ids of the nodes.
-    """
+    """Write results in which all selected nodes of this invocation are skipped."""
     flags = get_flags()
     if not getattr(flags, "WRITE_JSON", True):
         return
@@ -121,7 +107,6 @@ def mark_rejected(
     Args:
         results: dbt's results, which are changed.
         rejected: Reason by node id.
-        tests: All tests of the project.
 
     Returns:
         The number of passed tests that are now skipped.
@@ -139,6 +124,17 @@ def mark_rejected(
             result.status = TestStatus.Skipped
             again += 1
     return again
+
+
+def locate_failures(
+    results: Iterable[Any], side_schema: Callable[[Identifier], str | None], kept: Collection[str]
+) -> None:
+    """Let dbt name stored failures where they are, in a side schema, if they were not published."""
+    for node in (result.node for result in results):
+        if getattr(node, "should_store_failures", False) and node.unique_id not in kept:
+            side = side_schema((node.schema, node.alias))
+            if side is not None:
+                node.relation_name = f"{quote(side)}.{quote(node.alias)}"
 
 
 def audited_again(count: int) -> str | None:
@@ -168,13 +164,7 @@ def one_line(message: str | None) -> str | None:
 
 
 def deferred(manifest: Any, args: Any, selected: Collection[str]) -> frozenset[str]:
-    """Return the nodes whose tables dbt reads from another state: `--defer --favor-state`.
-
-    Args:
-        manifest: dbt's manifest.
-        args: The flags of the command line.
-        selected: Ids of the nodes that this invocation runs.
-    """
+    """Return the nodes whose tables dbt reads from another state: `--defer --favor-state`."""
     if not (getattr(args, "defer", False) and getattr(args, "favor_state", False)):
         return frozenset()
     return frozenset(

@@ -66,12 +66,7 @@ _FIXED = {
 
 
 def base_settings(catalog: str, own: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that all sessions of sparkwap have, inside and outside a run.
-
-    Args:
-        catalog: The catalog's name in Spark.
-        own: The profile's ``server_side_parameters``.
-    """
+    """Return the settings that all sessions of sparkwap have, inside and outside a run."""
     return {
         **own,
         **_FIXED,
@@ -128,7 +123,6 @@ class PooledHandle(SparkConnectionWrapper):
     """The connection of a node: a borrowed session, which :meth:`close` returns to the pool.
 
     Args:
-        pool: The pool that lends the session.
         check: Called with each statement before it is sent; raises to refuse it.
         watch: Called with each statement before it is sent; returns a function that determines
             after an error whether the statement took effect.
@@ -304,8 +298,6 @@ class SessionPool:
     """The idle sessions of one dbt invocation, which all have the same settings.
 
     Args:
-        open_sql: Opens a session for SQL with the given settings.
-        open_connect: Opens a Spark Connect session with the given settings.
         settings: Returns the settings; called for the first session, and for the first session
             after :meth:`renew`.
     """

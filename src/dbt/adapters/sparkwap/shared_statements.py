@@ -69,23 +69,13 @@ _AFTER = re.compile(r"\s*\) dbt_internal_test\s*")
 
 @dataclass(frozen=True)
 class _Member(Question):
-    """A test of a batch.
-
-    Attributes:
-        proven: How the statement has proven it; None if it has not.
-    """
+    """A test of a batch; ``proven`` becomes how the statement has proven it, None if not."""
 
     proven: Future[Answer | None] = field(default_factory=Future)
 
 
 class SharedStatements:
-    """Sends the shared statements of a command.
-
-    Args:
-        runs: The command's run.
-        statements: The guard around its statements.
-        reuse: The tests whose results are known.
-    """
+    """Sends the shared statements of a command."""
 
     def __init__(self, runs: CommandRun, statements: StatementGuard, reuse: Reuse) -> None:
         self._runs = runs
@@ -108,13 +98,9 @@ class SharedStatements:
 
     @available.parse(lambda *a, **k: None)
     def share(self, test: Mapping[str, Any], query: str, sql: str) -> None:
-        """Answer the next statement of this thread if it is proven that the test finds no row, by a
-        shared statement or by its last result.
+        """Answer the next statement of this thread, `sql`, if the query is proven to find no row.
 
-        Args:
-            test: dbt's node of the test.
-            query: The query of its failing rows.
-            sql: The whole statement that dbt is about to send.
+        A shared statement or the last result of the test proves it.
         """
         self._answer.sql = None
         run, test_id, query = self._runs.active, str(test["unique_id"]), query.strip()
@@ -200,8 +186,6 @@ class SharedStatements:
         """Return the members of a new batch, empty if it is not worth a statement.
 
         Args:
-            run: The run.
-            test_id: The test that begins.
             query: Its query, which is the first of the batch; None for a batch of later tests.
         """
         tested = self._node(test_id)

@@ -43,11 +43,7 @@ class AtWork(threading.local):
 
 
 class StatementGuard:
-    """The guard and the net around the statements of a command.
-
-    Args:
-        runs: The command's run.
-    """
+    """The guard and the net around the statements of a command."""
 
     def __init__(self, runs: CommandRun) -> None:
         self.at_work = AtWork()
@@ -114,12 +110,7 @@ class StatementGuard:
             self.at_work.silent, self.at_work.reader = False, reader
 
     def check_request(self, request: connect_guard.Message, reader: str | None = None) -> None:
-        """Check a Spark Connect request of a Python model, and record its reads.
-
-        Args:
-            request: The request.
-            reader: The model's id, because the model may send requests from its own threads.
-        """
+        """Check a Spark Connect request of a Python model, of any thread, and record its reads."""
         # Imported late, because it needs PySpark; here a session exists already.
         from dbt.adapters.sparkwap.connect import statement_of
 
@@ -154,7 +145,7 @@ class StatementGuard:
             return "own"
         if state is not None and is_gated(state.properties):
             return "gated"
-        if self._is_node(identifier):
+        if self._is_node(identifier) and not (state and self._is_kept_by_package(identifier)):
             return "node"
         if state is not None:
             return state.kind
@@ -173,6 +164,18 @@ class StatementGuard:
         schema, name = identifier
         known = self._command.dbt_manifest() is not None
         return known and (schema.lower(), name.lower()) in self._command.manifest.tables
+
+    def _is_kept_by_package(self, identifier: Identifier) -> bool:
+        """Return whether a node of an installed package has this table, and is not built now.
+
+        Such as Elementary's, whose hooks write to them after each command.
+        """
+        owner = self._command.manifest.owner(identifier)
+        return (
+            owner is not None
+            and owner.split(".")[1] != self._command.project_name
+            and owner not in self._runs.selected
+        )
 
     # -- the net ---------------------------------------------------------------------------------
 

@@ -53,28 +53,17 @@ class TurnTaking:
                 self._client.CancelOperation(ttypes.TCancelOperationReq(request.operationHandle))
             return self._client.GetOperationStatus(request)
 
-    # Spark 3.5 describes a statement without a result by None, where PyHive expects a list.
-
-    def GetResultSetMetadata(self, request: Any) -> Any:  # noqa: N802 - a call of the protocol
-        with self._turn:
-            reply = self._client.GetResultSetMetadata(request)
-        if reply.schema is not None:
-            reply.schema.columns = reply.schema.columns or []
-        return reply
-
-    def FetchResults(self, request: Any) -> Any:  # noqa: N802 - a call of the protocol
-        with self._turn:
-            reply = self._client.FetchResults(request)
-        if reply.results is not None:
-            reply.results.columns = reply.results.columns or []
-        return reply
-
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._client, name)
 
         def exclusive(*args: Any) -> Any:
             with self._turn:
-                return call(*args)
+                reply = call(*args)
+            # Spark 3.5 describes a statement without a result by None, where PyHive expects a list.
+            for part in (getattr(reply, "schema", None), getattr(reply, "results", None)):
+                if part is not None:
+                    part.columns = part.columns or []
+            return reply
 
         return exclusive
 

@@ -25,12 +25,7 @@ _RELATION = re.compile(r"\s*select \* from \{\{\s*ref\([^()]*\)\s*\}\}\s*")
 
 
 class UnitTests:
-    """The unit tests that build a throw-away table.
-
-    Args:
-        command: The command.
-        placement: Names the tables.
-    """
+    """The unit tests that build a throw-away table."""
 
     def __init__(self, command: DbtCommand, placement: Placement) -> None:
         self._command, self._placement = command, placement
@@ -38,9 +33,6 @@ class UnitTests:
     @available.parse(lambda *a, **k: None)
     def table_test(self, compiled: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return dbt's context of the tested model or snapshot, to build its table.
-
-        Args:
-            compiled: dbt's node of the unit test.
 
         Returns:
             The context, with a throw-away table as ``this``, which :meth:`throw_away` has to drop,

@@ -50,7 +50,6 @@ class Inputs:
     """The values from outside of a project, and the tests that use them.
 
     Args:
-        manifest: dbt's manifest.
         given: The vars of the command line.
         varying: Names of vars and environment variables that may have any value.
         config: dbt's configuration of the command; None if the manifest was surely parsed with the
@@ -110,7 +109,6 @@ class Inputs:
         packages read the flags for other purposes.
 
         Args:
-            test: dbt's node of the test.
             tested: Ids of the nodes and sources that it reads.
 
         Returns:
@@ -184,10 +182,10 @@ class Inputs:
         return {name: _token(value) for name, value in sorted(found.items()) if value is not None}
 
     def _used_by_test(self, test: Any, tested: Collection[str]) -> set[str]:
-        used = _used((test.raw_code, test.unrendered_config))
+        kwargs = getattr(getattr(test, "test_metadata", None), "kwargs", None)
+        used = _used((test.raw_code, test.unrendered_config, kwargs))
         owner = getattr(test, "file_key_name", None) or ""
         used |= self._used_by_yaml(f"{test.package_name}://{test.original_file_path}", owner)
-        used |= _used(getattr(getattr(test, "test_metadata", None), "kwargs", None))
         macros = frozenset(test.depends_on.macros) | self._overrides(test.package_name)
         used |= self._used_by_macros(macros, test.package_name)
         for key in tested:
@@ -298,7 +296,9 @@ class Inputs:
             one
             for key in self._called(macros)
             for one in self._used_by_macro(key)
-            if self._macros[key].package_name == package or not self._is_at_run_time(one)
+            if self._macros[key].package_name == package
+            or one in self._outside
+            or not one.startswith(("flags ", "env_var "))
         }
 
     def _called_by(self, macros: frozenset[str]) -> frozenset[str]:
@@ -318,9 +318,6 @@ class Inputs:
         """Return a token of the text of macros and all that they call, and whether it may vary."""
         texts = [self._macros[key].macro_sql for key in sorted(self._called(macros))]
         return _token(texts), _is_volatile(texts)
-
-    def _is_at_run_time(self, used: str) -> bool:
-        return used not in self._outside and used.startswith(("flags ", "env_var "))
 
     def _used_in_macro(self, key: str) -> set[str]:
         macro = self._macros[key]
@@ -343,9 +340,6 @@ def _environment(parsed: Mapping[str, str]) -> dict[str, Any]:
 
     dbt parses files again if a variable that they use has changed, but not a manifest that its
     caller passes. In that case both values count.
-
-    Args:
-        parsed: dbt's record of their values.
     """
     found: dict[str, Any] = {}
     for name, value in parsed.items():

@@ -30,14 +30,7 @@ from dbt.adapters.sparkwap.unit_tests import UnitTests
 
 
 class Gate:
-    """The gate of one dbt command; its parts share the run and the connections.
-
-    Args:
-        config: dbt's configuration of the command.
-        connections: The adapter's connections.
-        dbt_manifest: Returns dbt's manifest; None before dbt has read it.
-        describe: Returns the columns of a table.
-    """
+    """The gate of one dbt command; its parts share the run and the connections."""
 
     PARTS = (
         SqlHelpers,
@@ -73,7 +66,7 @@ class Gate:
             placement,
             Microbatches(self.runs, statements),
             PythonModels(self.runs, placement, statements),
-            Histories(connections, placement, describe),
+            Histories(self.command, placement, describe),
             Audits(self.runs, reuse),
             self.shared,
             reuse,

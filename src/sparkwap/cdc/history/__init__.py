@@ -6,10 +6,11 @@ the next statement can be built go through a function of the caller. See docs/hi
 
 from sparkwap.cdc.history.build import HistoryBuild
 from sparkwap.cdc.history.extend import Extension
-from sparkwap.cdc.history.marks import HistoryMarks, Run, marks
+from sparkwap.cdc.history.marks import HIGHEST, HistoryMarks, Run, marks
 from sparkwap.cdc.history.settings import HistorySettings, read_settings, restated
 
 __all__ = [
+    "HIGHEST",
     "Extension",
     "HistoryBuild",
     "HistoryMarks",

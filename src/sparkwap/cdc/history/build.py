@@ -18,9 +18,7 @@ class HistoryBuild:
     """One build of a history. Table arguments are objects that render to the table's name.
 
     Attributes:
-        history: The model's settings.
         restate: SQL condition for the keys to build again; None for none.
-        run: Sends a statement.
     """
 
     history: HistorySettings
@@ -33,7 +31,6 @@ class HistoryBuild:
         Args:
             published: The published state of the table, whose versions keep their surrogate keys;
                 None if there is none.
-            columns: The columns of the published table.
         """
         history, found = self.history, met(self.history, self.run)
         resets = history.resets(history.sql) if found.resets else None
@@ -48,19 +45,13 @@ class HistoryBuild:
 
     def marks(self, table: object) -> HistoryMarks:
         """Return the last batch and the highest surrogate key of a table."""
-        return marks(str(table), self.history.surrogate_key, self.run)
+        found = marks(str(table), self.history.surrogate_key, self.run)
+        return found._replace(number=max(found.number, self.history.highest))
 
     def extension(
         self, table: object, columns: Collection[str], seen: HistoryMarks, stage: str
     ) -> Extension:
-        """Return the extension of a table by the new batches of the log.
-
-        Args:
-            table: The table to write.
-            columns: The columns to write.
-            seen: The marks of the table before the build.
-            stage: The prefix of the names of temporary tables.
-        """
+        """Return the extension of a table by the new batches of the log."""
         history = replace(
             self.history,
             payload=[c for c in self.history.payload if c in columns],
@@ -90,9 +81,9 @@ def _numbered(
 def _number(history: HistorySettings, published: str | None) -> str:
     order = ", ".join(f"versions.{quote(c)}" for c in ("valid_from", *history.keys))
     if not published:
-        return f"row_number() over (order by {order})"
+        return f"{history.highest} + row_number() over (order by {order})"
     column = quote(str(history.surrogate_key))
     new = f"known.{column} is null"
     following = f"row_number() over (partition by {new} order by {order})"
-    highest = f"(select max({column}) from {published})"
-    return f"coalesce(known.{column}, {highest}, 0) + if({new}, {following}, 0)"
+    highest = f"greatest((select max({column}) from {published}), {history.highest})"
+    return f"coalesce(known.{column}, {highest}) + if({new}, {following}, 0)"

@@ -47,7 +47,6 @@ class Increment:
     """The new rows of the log.
 
     Attributes:
-        events: The number of rows.
         batch: The last batch.
         first: The lowest sequence.
         met: Whether the rows have resets and partial events.
@@ -64,16 +63,7 @@ class Increment:
 
 
 class Extension:
-    """One run that extends a history.
-
-    Args:
-        history: The settings, with the columns of the table.
-        table: The history's table.
-        marks: The last batch and the highest surrogate key of the table.
-        stage: The prefix of the names of the run's temporary tables.
-        restate: SQL condition for the keys to build again; None for none.
-        run: Sends a statement.
-    """
+    """One run that extends a history by its new batches; ``stage`` begins temporary names."""
 
     def __init__(
         self,

@@ -13,6 +13,10 @@ Run: TypeAlias = Callable[[str], Sequence[Any]]
 """Sends a statement to Spark and returns the first row of its result; empty without rows."""
 
 
+HIGHEST = "wap.highest-surrogate-key"
+"""A table property: a surrogate key, perhaps of an erased row, that all later ones are above."""
+
+
 class HistoryMarks(NamedTuple):
     """The last batch that a table has read, and its highest surrogate key."""
 

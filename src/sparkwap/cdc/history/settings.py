@@ -10,6 +10,7 @@ from typing import Any
 from sparkwap.cdc import resets
 from sparkwap.cdc.event_sql import quoted
 from sparkwap.core.errors import ConfigError
+from sparkwap.core.text import listed
 
 LOG_COLUMNS = ("_op", "_sequence", "_event_time", "_file_path", "_row", "_part", "_batch")
 """Columns that the model's query must select from the log."""
@@ -35,16 +36,11 @@ class HistorySettings:
 
     Attributes:
         sql: The model's query: one row per event.
-        keys: Key columns of the query.
         payload: The other columns of the query, without the log's columns.
         tracked: Payload columns whose change makes a version.
-        types: Type of each column.
-        grain: ``timestamp`` or ``date``.
-        expire: ``next_start`` or ``day_before``.
-        deletes: ``close`` or ``record``.
         open_end: Whether the end of a current version is 9999-12-31, and not NULL.
         delete_when: SQL condition for events that count as deletes; None for none.
-        surrogate_key: Name of the surrogate key's column; None for none.
+        highest: A surrogate key that all new ones are above.
         partial: Whether events may be partial (``_absent``).
         loads: Whether full loads can delete keys (``_load``, ``_load_date``).
     """
@@ -60,6 +56,7 @@ class HistorySettings:
     open_end: bool = False
     delete_when: str | None = None
     surrogate_key: str | None = None
+    highest: int = 0
     partial: bool = False
     loads: bool = False
 
@@ -80,32 +77,23 @@ class HistorySettings:
 
 
 def read_settings(
-    name: str, config: Mapping[str, Any], sql: str, types: Mapping[str, str]
+    name: str, config: Mapping[str, Any], sql: str, types: Mapping[str, str], highest: int = 0
 ) -> HistorySettings:
-    """Return the settings of a model's history.
-
-    Args:
-        name: The model's name.
-        config: The model's config.
-        sql: The model's query.
-        types: The type of each column of the query.
-
-    Raises:
-        ConfigError: Settings are invalid; the message lists all faults.
-    """
-    keys = _listed(config.get("unique_key"))
+    """Return the settings of a model's history."""
+    keys = listed(config.get("unique_key"))
     payload = [c for c in types if c not in keys and not c.startswith("_")]
     surrogate = config.get("surrogate_key")
     history = HistorySettings(
         sql=sql,
         keys=keys,
         payload=payload,
-        tracked=_listed(config.get("tracked_columns")) or payload,
+        tracked=listed(config.get("tracked_columns")) or payload,
         types=types,
         **{setting: config.get(setting, legal[0]) for setting, legal in _LEGAL.items()},
         open_end=config.get("open_end") is not None,
         delete_when=config.get("delete_when"),
         surrogate_key="version_key" if surrogate is True else surrogate or None,
+        highest=highest,
         partial="_absent" in types,
         loads="_load" in types and "_load_date" in types,
     )
@@ -142,15 +130,7 @@ def _faults(history: HistorySettings, open_end: object) -> list[str]:
 
 
 def restated(name: str, given: Any) -> str | None:
-    """Return the SQL condition for a model's keys in the var ``scd2_restate``; None for none.
-
-    Args:
-        name: The model's name.
-        given: The value of the var.
-
-    Raises:
-        ConfigError: An item of the var has no model or no condition.
-    """
+    """Return the SQL condition for a model's keys in the var ``scd2_restate``; None for none."""
     found = []
     for item in given if isinstance(given, list | tuple) else [given] if given else []:
         if not isinstance(item, Mapping) or not item.get("model") or not item.get("where"):
@@ -161,9 +141,3 @@ def restated(name: str, given: Any) -> str | None:
         if item["model"] == name:
             found.append(f"({item['where']})")
     return " or ".join(found) or None
-
-
-def _listed(value: Any) -> list[str]:
-    """Return a config value, which may be a text or a list of texts, as a list."""
-    values = value if isinstance(value, list | tuple) else [value]
-    return [str(item) for item in values if item is not None and str(item).strip()]

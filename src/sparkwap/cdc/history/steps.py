@@ -11,12 +11,7 @@ from sparkwap.core.sqltext import json_text
 
 
 def events(history: HistorySettings, source: str) -> str:
-    """Return SQL of change events as steps.
-
-    Args:
-        history: The settings.
-        source: SQL with the columns of the model's query.
-    """
+    """Return SQL of the change events of a model's query as steps."""
     message = json_text(sorted(history.payload))
     if history.partial:
         message = f"concat({message}, coalesce(to_json(sort_array(_absent)), ''))"
@@ -42,10 +37,6 @@ def heads(history: HistorySettings, source: str) -> str:
     """Return SQL of current versions as the first steps of their keys.
 
     The events after them have a greater sequence and a later time.
-
-    Args:
-        history: The settings.
-        source: SQL of current rows of the history.
     """
     return f"""
         select

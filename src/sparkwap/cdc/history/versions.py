@@ -27,7 +27,6 @@ def versions(history: HistorySettings, steps: str, resets: str | None = None) ->
     """Return SQL of keys, payload, the added columns, ``_sequence`` and ``_event_time``.
 
     Args:
-        history: The settings.
         steps: SQL of steps, see `steps.events` and `steps.heads`.
         resets: SQL of resets, see `resets.in_order`; None for none.
     """

@@ -32,8 +32,6 @@ class Group:
     """Files, or rows of files, that are parsed in the same way.
 
     Attributes:
-        entry: their landing entry.
-        layout: their layout.
         names: the names of the files, for messages.
         columns: the published columns, in order.
         paths: the paths of the files; in a replay, their names.
@@ -57,12 +55,10 @@ class FileSample:
     """Rows of a file, as texts by column.
 
     Attributes:
-        format: the format of the file.
         rows: the rows; an empty text is None.
         typed: the types that the file declares, by column.
         delimiter: the delimiter; None if the format has none.
         multiline: whether the landing entry needs ``multiline``.
-        name: the name of the file.
     """
 
     format: Format
@@ -82,14 +78,10 @@ class Format(ABC):
     """Describes and reads the files of one format. `TextFormat` is the base for files of text.
 
     Attributes:
-        name: the name in a landing entry.
-        suffixes: the suffixes of file names.
         columns_by_row: whether each row has its own columns. Such a format has `row_columns`.
         declares_strings: whether a text that looks like a number is a string.
         codes: code to operation, if the rows contain their operations in a way of their own.
-        sequence: default of the entry's ``sequence``.
-        event_time: default of the entry's ``event_time``.
-        partial: default of the entry's ``partial``.
+        sequence, event_time, partial: defaults of the entry's settings of these names.
         settings: the settings among `FORMAT_SETTINGS` that the format reads; others are refused.
     """
 

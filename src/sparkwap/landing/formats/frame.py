@@ -44,9 +44,7 @@ def flat(
 
     Args:
         parsed: the rows, with ``_path``, ``_line``, ``_text``.
-        group: their files.
         fields: published column to SQL of its text.
-        broken: SQL of ``_broken``.
         absent: SQL of ``_absent``; None for NULL.
     """
     entry = group.entry
@@ -81,7 +79,6 @@ def refused_names(keys: str, group: Group) -> str:
 
     Args:
         keys: SQL for the array of the columns of a row.
-        group: the group of the rows.
     """
     if not group.refused:
         return ""
