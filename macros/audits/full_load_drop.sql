@@ -1,5 +1,5 @@
 {#-
-    No full load among the newly read files of a raw table is empty, or has lost more than a share
+    No full load that the published raw table does not have is empty, or has lost more than a share
     of the rows of the previous full load. It rejects a truncated or header-only file before other
     models read it; use `row_count_drop` on those models.
 
@@ -38,8 +38,7 @@ compared as (
 
     select
         *,
-        lag(row_count) over (order by _load_date) as rows_before,
-        max(_batch) over () as newest
+        lag(row_count) over (order by _load_date) as rows_before
     from loads
 
 )
@@ -51,7 +50,7 @@ select
     'dbt run-operation wap_accept, or permanently by accepted: ["'
     || cast(_load_date as string) || '"] of full_load_drop' as accept_with
 from compared
-where _batch = newest
+where {{ unpublished_loads(model) }}
     and (row_count = 0 or row_count < rows_before * (1 - {{ max_drop }}))
 {%- for date in accepted %}
     and _load_date <> date '{{ date }}'

@@ -1,8 +1,8 @@
 {#-
-    The newest load of a raw table has at most as many bad rows as a threshold. Fails with the bad
-    rows; their `_error` has the reason. Rows that a replay has corrected do not count.
+    No load that the published raw table does not have has more bad rows than a threshold. Fails
+    with the bad rows; their `_error` has the reason. Rows that a replay has corrected do not count.
 
-    threshold  a number of rows, or a share of the load's rows below 1; by default the `threshold`
+    threshold  a number of rows, or a share of each load's rows below 1; by default the `threshold`
                of the landing entry, or 0
 
     data_tests:
@@ -20,23 +20,14 @@
     ) %}
 {%- endif -%}
 
-with files as (
+with loads as (
 
     select
         _batch,
         sum(_file_rows) as row_count
     from {{ model }}
-    where _kind = 'file'
+    where _kind = 'file' and {{ unpublished_loads(model) }}
     group by _batch
-
-),
-
-newest as (
-
-    select
-        max(_batch) as _batch,
-        max_by(row_count, _batch) as row_count
-    from files
 
 ),
 
@@ -44,10 +35,10 @@ bad as (
 
     select
         bad.*,
-        newest.row_count as rows_in_load,
-        count(*) over () as bad_rows_in_load
+        loads.row_count as rows_in_load,
+        count(*) over (partition by bad._batch) as bad_rows_in_load
     from ({{ open_bad_rows(model) }}) as bad
-    inner join newest on bad._batch = newest._batch
+    inner join loads on bad._batch = loads._batch
 
 )
 

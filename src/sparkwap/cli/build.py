@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from sparkwap import landing
@@ -33,9 +33,8 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.core.text import counted
 from sparkwap.gate.results import RunResults
 from sparkwap.landing import LandingError, LandingFile
-from sparkwap.landing.entry import UNTIL, FileLayout
+from sparkwap.landing.entry import UNTIL
 from sparkwap.landing.index import LISTING
-from sparkwap.landing.landing_files import DROP_PREFIX
 from sparkwap.landing.raw_models import (
     RawModel,
     known_files,
@@ -60,12 +59,19 @@ _EAGER = ["--indirect-selection", "eager"]
 AGAIN, STALE = "--again", "--stale"
 
 
+class Unread(NamedTuple):
+    """An unread landing file, and the raw table that lacks it, by schema and name."""
+
+    table: tuple[str, str]
+    file: LandingFile
+
+
 @dataclass(frozen=True)
 class Drop:
     """The unread files of one load date; None for files whose date comes from their events."""
 
     load_date: date | None
-    files: tuple[LandingFile, ...]
+    files: tuple[Unread, ...]
 
     def __str__(self) -> str:
         return str(self.load_date or "without a date")
@@ -108,18 +114,18 @@ class BuildResult:
 # ---------------------------------------------------------------- decisions
 
 
-def drops(unread: Iterable[LandingFile], until: date | None = None) -> list[Drop]:
+def drops(unread: Iterable[Unread], until: date | None = None) -> list[Drop]:
     """Return the unread files by load date, oldest first, up to ``until``.
 
     Files without a date belong to the first drop, because the next run reads them.
     """
-    by_date: dict[date, list[LandingFile]] = {}
+    by_date: dict[date, list[Unread]] = {}
     dateless = []
-    for file in unread:
-        if file.load_date is None:
-            dateless.append(file)
-        elif until is None or file.load_date <= until:
-            by_date.setdefault(file.load_date, []).append(file)
+    for one in unread:
+        if one.file.load_date is None:
+            dateless.append(one)
+        elif until is None or one.file.load_date <= until:
+            by_date.setdefault(one.file.load_date, []).append(one)
     found = [Drop(day, tuple(by_date[day])) for day in sorted(by_date)]
     if not dateless:
         return found
@@ -128,25 +134,29 @@ def drops(unread: Iterable[LandingFile], until: date | None = None) -> list[Drop
 
 
 def list_unread(
-    models: Sequence[RawModel], known: Mapping[str, str], target_folder: Path, listing_id: str
-) -> tuple[list[LandingFile], list[str]]:
+    models: Sequence[RawModel],
+    known: Mapping[tuple[str, str], Mapping[str, str]],
+    target_folder: Path,
+    listing_id: str,
+) -> tuple[list[Unread], list[str]]:
     """Return the unread landing files, and the faults of other files.
 
     If the files of a model have a fault, the model's own build fails with the same message.
 
     Args:
         models: the raw models.
-        known: name to SHA-256 of the files that were read.
+        known: the files that were read; see `known_files`.
         target_folder: the folder with the indexes of the landing files.
         listing_id: the id of this listing, for the builds of the drops.
 
     Raises:
         LandingError: the files of every model have a fault; this is the first fault.
     """
-    unread, faults = list[LandingFile](), list[LandingError]()
+    unread, faults = list[Unread](), list[LandingError]()
     for model in models:
         try:
-            unread += unread_files(model, known, target_folder, listing_id)
+            files = unread_files(model, known, target_folder, listing_id)
+            unread += [Unread(model.table, file) for file in files]
         except LandingError as error:
             faults.append(error)
     if faults and len(faults) == len(models):
@@ -161,15 +171,19 @@ def messages_listed(counts: Mapping[str, int]) -> str:
     )
 
 
-def _left(drop: Drop, published: Collection[str]) -> list[LandingFile]:
+def _left(drop: Drop, published: Mapping[tuple[str, str], Collection[str]]) -> list[Unread]:
     """Return the files of a drop that still exist and are not published."""
-    return [file for file in drop.files if file.name not in published and file.path.exists()]
+    return [
+        one
+        for one in drop.files
+        if one.file.name not in published.get(one.table, ()) and one.file.path.exists()
+    ]
 
 
 def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
     """Return the message for a drop that was not published; ``code`` is dbt's exit code."""
     how = f"dbt ended with code {code}" if code else "dbt succeeded, but the gate held it"
-    files = "\n".join(f"    {file.path}" for file in drop.files)
+    files = "\n".join(f"    {one.file.path}" for one in drop.files)
     waiting = _dates(later)
     return (
         f"The drop {drop} was not published as a whole ({how}). The output of dbt above has the "
@@ -185,11 +199,6 @@ def unselected(left: Sequence[Drop]) -> str:
         "the selected nodes are built, and do not read all files of the drops "
         f"{_dates(left)}. To read them: {next_command.sparkwap('build')}, without a selection"
     )
-
-
-def _series(file: LandingFile) -> tuple[str, FileLayout]:
-    """Return what the files of an entity have in common, whatever their load date."""
-    return file.name.partition(DROP_PREFIX)[0], file.layout
 
 
 def _dates(later: Sequence[Drop]) -> str:
@@ -303,7 +312,7 @@ def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -
 def _build_drops(
     found: Sequence[Drop],
     run: Callable[..., DbtEnd],
-    published: Callable[[Sequence[str]], Collection[str]],
+    published: Callable[[Sequence[str]], Mapping[tuple[str, str], Collection[str]]],
     faults: Sequence[str],
     tell: Callable[[str], None],
     chosen: bool = False,
@@ -313,16 +322,16 @@ def _build_drops(
     Args:
         found: the drops, oldest first.
         run: builds what is unread, with more environment variables.
-        published: returns which of some files are published.
+        published: returns which of some files each table has.
         faults: files and topics that could not be read.
         tell: prints a line of progress.
         chosen: whether the arguments of dbt select nodes, perhaps not those that read the files.
     """
-    builds, left, unread = list[Built](), list[Drop](), set[tuple[str, FileLayout]]()
+    builds, left, unread = list[Built](), list[Drop](), set[tuple[str, str]]()
     with TemporaryDirectory(prefix="sparkwap-") as folder:
         steps = Path(folder) / "next"
         for number, drop in enumerate(found, start=1):
-            if unread.issuperset(map(_series, drop.files)):
+            if unread.issuperset(one.table for one in drop.files):
                 left.append(drop)
                 continue
             tell(f"drop {drop} ({number} of {len(found)}): {counted(len(drop.files), 'file')}")
@@ -337,7 +346,7 @@ def _build_drops(
             files = _left(drop, published(built.files))
             if chosen and passed and files:
                 left.append(drop)
-                unread |= set(map(_series, files))
+                unread |= {one.table for one in files}
             elif end.code or files:
                 print(steps.read_text() if steps.exists() else "", end="", flush=True)
                 tell(stopped(drop, found[number:], end.code))
@@ -387,7 +396,7 @@ def _stale(
 
 
 def _built(end: DbtEnd, drop: Drop | None) -> Built:
-    files = tuple(file.name for file in drop.files) if drop else ()
+    files = tuple(one.file.name for one in drop.files) if drop else ()
     return Built(end.outcome, drop.load_date if drop else None, files, end.result)
 
 

@@ -81,8 +81,10 @@ def published(catalog: Catalog, table: tuple[str, str]) -> Table | None:
 
 def known_files(
     lake: LakePlace, models: Sequence[RawModel], names: Collection[str] | None = None
-) -> dict[str, str]:
-    """Return name to SHA-256 of the files in the published raw tables.
+) -> dict[tuple[str, str], dict[str, str]]:
+    """Return name to SHA-256 of the files in each published raw table.
+
+    Tables of different landing folders may have files of one name.
 
     Args:
         names: the files to look for; None for all.
@@ -90,8 +92,11 @@ def known_files(
     catalog = lake.open() if models else None
     if catalog is None:
         return {}
-    tables = [table for model in models if (table := published(catalog, model.table)) is not None]
-    return {name: digest for table in tables for name, digest in _files_of(table, names)}
+    return {
+        model.table: dict(_files_of(table, names))
+        for model in models
+        if (table := published(catalog, model.table)) is not None
+    }
 
 
 def unread(
@@ -122,17 +127,22 @@ def unread(
 
 
 def unread_files(
-    model: RawModel, known: Mapping[str, str], target_path: Path, listing_id: str = ""
+    model: RawModel,
+    known: Mapping[tuple[str, str], Mapping[str, str]],
+    target_path: Path,
+    listing_id: str = "",
 ) -> dict[LandingFile, Stamp]:
     """Return the files of a raw model that its table does not have, with their stamps.
 
     Args:
-        known: name to SHA-256 of the files that were read; see `known_files`.
+        known: the files that were read; see `known_files`.
         listing_id: the id of this listing, for the builds that use it.
     """
     index = Index.of_model(target_path, model.name, model.root, model.entry.path)
     files = list_files(model.root, model.entry, index, listing_id)
-    return {file: index.rows[file.name].stamp for file in pending(files, known)}
+    return {
+        file: index.rows[file.name].stamp for file in pending(files, known.get(model.table, {}))
+    }
 
 
 def unread_messages(lake: LakePlace, model: RawModel) -> int:
@@ -148,7 +158,8 @@ def unread_messages(lake: LakePlace, model: RawModel) -> int:
 
 def position(lake: LakePlace, model: RawModel) -> topic.Known:
     """Return the position of a published raw table in its topic."""
-    return topic.known_of(known_files(lake, [model]), model.entry.topic)
+    known = known_files(lake, [model]).get(model.table, {})
+    return topic.known_of(known, model.entry.topic)
 
 
 def unread_topics(lake: LakePlace, models: Sequence[RawModel]) -> tuple[dict[str, int], list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from sparkwap.catalog import (
@@ -96,9 +96,10 @@ class Closer:
                 raise
             except SparkwapError as error:
                 moved = self._cherry_picked(error, facts) if tries_left else {}
-                if moved:
+                failures = self._replacing_failures(error, facts) if tries_left else {}
+                if moved or failures:
                     picked |= moved.keys()
-                    facts = facts.with_moved(moved)
+                    facts = facts.with_moved(moved | failures)
                     plan = self._plan(facts, decision)
                     continue
                 refused = str(error)
@@ -163,6 +164,29 @@ class Closer:
             if found is not None:
                 moved[node_id] = found
         return moved
+
+    def _replacing_failures(
+        self, error: SparkwapError, facts: ClosingFacts
+    ) -> dict[str, Candidate]:
+        """Return refused tables of stored failures, to replace those that another run published."""
+        of_table = {
+            facts.candidates[node.node_id].identifier: node.node_id
+            for node in facts.nodes
+            if node.kind == "failures"
+        }
+        mismatches = error.mismatches if isinstance(error, PublishRefused) else ()
+        tables = {one.identifier for one in mismatches if one.kind == "standing"} & of_table.keys()
+        # A model of another project may have got the name meanwhile.
+        tables -= self.lake.ledger.owners().keys() if tables else set()
+        live = self.lake.states(tables)
+        return {
+            of_table[table]: replace(
+                facts.candidates[of_table[table]],
+                base=live[table].main if table in live else None,
+                base_metadata=live[table].metadata_location if table in live else None,
+            )
+            for table in tables
+        }
 
     def _tell_picked(self, node_ids: Collection[str]) -> None:
         for node_id in node_ids:

@@ -88,6 +88,8 @@ def decide(
             f"{_listed(others)} was built by an earlier run on the branch, whose vars and flags "
             "are unknown"
         )
+    if not chosen:
+        return GiveUp("only stored failures of tests were refused")
     return Rebase(tuple(n.node_id for n in chosen), tuple(n for n in names if n in refusals))
 
 

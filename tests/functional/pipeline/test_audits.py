@@ -25,7 +25,7 @@ D1, D2, D3, D4, D5 = (f"date '2024-01-0{day}'" for day in range(1, 6))
 LOG = "_kind, _file_path, _row, _batch, _file_rows, id"
 OF_LOG = ", date '2024-01-01' as _load_date, 'insert' as _op, '1' as _sequence, 0 as _part"
 FILE = "('file', 'f', cast(null as bigint), 1, 2, null)"
-BAD = "('bad', 'f', 1, 1, null, 'a')"
+NEW = f"{FILE.replace(', 1, 2,', ', 3, 2,')}, ('bad', 'f', 1, 3, null, 'a')"
 HALF_BAD = "('row', 'f', 1, 1, null, 'a'), ('bad', 'f', 2, 1, null, 'b')"
 MODELS = {
     # name: (columns, good rows, bad rows)
@@ -41,8 +41,8 @@ MODELS = {
     "small": ("value", "(0), (null)", "(-1)"),
     "open_range": ("value", "(1), (null)", "(0)"),
     "large": ("value", "(9), (null)", "(10)"),
-    "logged": (LOG, f"{FILE}, {HALF_BAD}, ('row', 'f', 2, 2, null, 'b')", f"{FILE}, {BAD}"),
-    "tolerant": (LOG, f"{FILE}, {HALF_BAD}", f"{FILE}, {HALF_BAD}, ('bad', 'f', 3, 1, null, 'b')"),
+    "logged": (LOG, f"{FILE}, {HALF_BAD}, ('row', 'f', 2, 2, null, 'b')", NEW),
+    "tolerant": (LOG, f"{FILE}, {HALF_BAD}", f"{NEW}, ('bad', 'f', 2, 3, null, 'b')"),
     "twice": (LOG, f"{FILE}, {HALF_BAD}", f"{FILE}, {FILE}, {HALF_BAD}"),
     "quarantine": ("file_path, line", "('f', 2)", "('f', 1), ('f', 3)"),
     "state": ("id, _sequence, _file_path, _row, _part", "('a', '1', 'f', 1, 0)",

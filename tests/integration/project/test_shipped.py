@@ -44,6 +44,7 @@ where 0 = {{ cdc_columns() | length }} or 0 = {{ landing_key(ref('raw_orders')) 
     "models/bad_orders.sql": """
 -- {{ landing_entry(ref('raw_orders')) }}
 {{ open_bad_rows(ref('raw_orders')) }}
+-- {{ unpublished_loads(ref('raw_orders')) }}
 """,
     "models/scd_orders.sql": """
 {{ config(materialized='scd2', unique_key='id') }}

@@ -22,6 +22,7 @@ from sparkwap.ledger.manifests import pack
 from sparkwap.ledger.records import LedgerPublish
 from sparkwap.plan.decide import Plan, Step
 
+Known = Mapping[tuple[str, str], Mapping[str, str]]
 JANUARY, FEBRUARY, MARCH = date(2024, 1, 31), date(2024, 2, 29), date(2024, 3, 31)
 
 
@@ -68,6 +69,7 @@ class Lake:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path, *entities: str) -> None:
         self.root, self.published, self.builds = root, set[date](), list[date | None]()
         self.bad: dict[date | None, int] = {}
+        self.held = set[str]()
         self.lines: list[str] = []
         self.commands: list[tuple[str, ...]] = []
         self.why: str | None = None
@@ -98,10 +100,16 @@ class Lake:
 
     def known(
         self, _: object, models: Sequence[RawModel], names: Sequence[str] | None = None
-    ) -> Mapping[str, str]:
-        files = [f for m in models for f in list_files(m.root, m.entry)] if self.published else []
-        known = {f.name: f.sha256 for f in files if f.load_date in self.published}
-        return known if names is None else {n: d for n, d in known.items() if n in names}
+    ) -> Known:
+        return {
+            model.table: {
+                file.name: file.sha256
+                for file in list_files(model.root, model.entry)
+                if file.load_date in self.published and (names is None or file.name in names)
+            }
+            for model in models
+            if self.published and model.name not in self.held
+        }
 
     def build(self, *arguments: str) -> int:
         self.end = build.build(["--project-dir", str(self.root), *arguments], self.lines.append)
@@ -403,8 +411,8 @@ def test_files_that_the_selection_does_not_read_are_not_held(
 def test_a_selection_reads_its_files_after_older_ones_of_others(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def known(*given: Any) -> Mapping[str, str]:
-        return {name: file for name, file in lake.known(*given).items() if name[0] == "b"}
+    def known(*given: Any) -> Known:
+        return {table: files for table, files in lake.known(*given).items() if table[1] == "raw_b"}
 
     monkeypatch.setattr(build, "known_files", known)
     assert lake.build("--select", "raw_b+") == 0
@@ -429,6 +437,39 @@ def test_the_next_commands_are_shown_once_for_all_drops(
 def test_landing_until_is_the_last_drop(lake: Lake) -> None:
     assert lake.build("--vars", "{landing_until: 2024-02-29, other: 1}") == 0
     assert lake.builds == [JANUARY, FEBRUARY]
+
+
+@pytest.fixture
+def two_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Lake:
+    """Two raw models whose landing folders have files of the same names."""
+    deliver(tmp_path / "shop", "customers", JANUARY)
+    deliver(tmp_path / "crm", "customers", JANUARY, FEBRUARY)
+    lake = Lake(monkeypatch, tmp_path, "shop", "crm")
+    found = manifest(tmp_path, "shop", "crm")
+    for name in ("shop", "crm"):
+        meta = found["nodes"][f"model.demo.raw_{name}"]["config"]["meta"]
+        meta |= {"landing": entry("customers"), "drop": {"root": str(tmp_path / name)}}
+    monkeypatch.setattr(DbtCall, "manifest", lambda _: found)
+    return lake
+
+
+def test_files_of_one_name_in_two_folders_are_two_files(two_folders: Lake) -> None:
+    file = two_folders.root / "crm" / "customers" / f"load_date={JANUARY}" / "all.csv"
+    file.write_text("id\n2\n")
+    two_folders.published = {JANUARY}
+    assert two_folders.build() == 0
+    assert two_folders.builds == [FEBRUARY]
+    assert two_folders.end.result.faults == ()
+
+
+def test_a_file_is_not_published_by_another_table_with_its_name(two_folders: Lake) -> None:
+    two_folders.held = {"raw_crm"}
+    assert two_folders.build() == EXIT_CODES["held"]
+    assert two_folders.builds == [JANUARY]
+    two_folders.builds.clear()
+    assert two_folders.build() == EXIT_CODES["held"]
+    assert two_folders.builds == [JANUARY]
+    assert two_folders.lines[-2] == f"drop {JANUARY} (1 of 2): 1 file"
 
 
 def test_a_drop_that_comes_late_is_built(lake: Lake) -> None:

@@ -60,6 +60,7 @@ def test_moved_nodes_and_all_downstream_nodes_are_built_again() -> None:
         ({"b": ["main"]}, {"tries": 0}, "rebuilds are off (wap_rebuilds: 0)"),
         ({"b": ["main"]}, {"tried": 2}, "it was built again 2 times, and main moved again"),
         ({"b": ["main"]}, {"buildable": {"a", "b"}}, "shop.c was built by an earlier run"),
+        ({"audit": ["standing"]}, {}, "only stored failures of tests were refused"),
     ],
 )
 def test_reasons_to_give_up(refusals: dict[str, Any], more: dict[str, Any], reason: str) -> None:

@@ -45,6 +45,7 @@ SECOND = "2b3c4d5e-0000-4000-8000-000000000000"
 THIRD = "3c4d5e6f-0000-4000-8000-000000000000"
 KEPT = Desired()
 ORDERS = ("shop", "orders")
+FAILURES = ("shop", "failures_of_ids")
 NODE = NodeFact("model.orders", ORDERS, "model", "success", None, frozenset())
 TEST = TestFact("test.ids", "ids", "data", frozenset({"model.orders"}), "error")
 PASSED = TestSeen("test.ids", "pass", 0, None)
@@ -718,6 +719,49 @@ def test_main_that_moves_before_the_publish_refuses_it(lake: Lake) -> None:
     assert closing.published == 0
     assert set(closing.rejected()) == {NODE.node_id}
     assert live(lake) == [1, 9]
+
+
+def store_failures(run: Run, *ids: int) -> None:
+    placed = run.candidates.place_beside(FAILURES)
+    run.lake.catalog.create_table(placed.place, rows(1).schema).append(rows(*ids))
+    run.built(TEST.test_id, FAILURES, must_write=True)
+
+
+@pytest.mark.parametrize("before", [(), (9,)])
+def test_failures_that_another_run_has_stored_meanwhile_are_replaced(
+    lake: Lake, before: tuple[int, ...]
+) -> None:
+    if before:
+        first = a_run(lake, THIRD, names.audit_branch(THIRD, None))
+        store_failures(first, *before)
+        first.close([], [TEST], [FAILED])
+    run, other = (a_run(lake, each, names.audit_branch(each, None)) for each in (FIRST, SECOND))
+    build(run, 2)
+    store_failures(run, 7)
+    store_failures(other, 5, 6)
+    assert other.close([], [TEST], [FAILED]).published == 1
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert (closing.published, closing.refused) == (2, None)
+    assert (live(lake), live(lake, FAILURES)) == ([1, 2], [7])
+    (entries,) = [one.entries for one in lake.ledger.publish(FIRST)]
+    lake.publishing.rollback(entries, run_id=THIRD, publish_id=str(closing.publish_id))
+    assert (live(lake), live(lake, FAILURES)) == ([1], [5, 6])
+
+
+def test_failures_do_not_replace_a_table_that_became_a_node_meanwhile(lake: Lake) -> None:
+    run, other = (a_run(lake, each, names.audit_branch(each, None)) for each in (FIRST, SECOND))
+    build(run, 2)
+    store_failures(run, 7)
+    owner = replace(OTHER, identifier=FAILURES)
+    other.begin(owner.node_id, FAILURES)
+    placed = other.candidates.place_beside(FAILURES)
+    lake.catalog.create_table(placed.place, rows(1).schema).append(rows(5))
+    other.built(owner.node_id, FAILURES, must_write=True)
+    assert other.close([owner], [], []).published == 1
+    closing = run.close([NODE], [TEST], [PASSED])
+    assert (closing.published, closing.rebase) == (0, None)
+    assert closing.gave_up == "only stored failures of tests were refused"
+    assert (live(lake), live(lake, FAILURES)) == ([1], [5])
 
 
 def test_a_branch_that_somebody_else_wrote_to_is_rejected(lake: Lake) -> None:
