@@ -71,12 +71,6 @@ def test_a_row_that_ends_in_open_quotes_is_bad(read: Read) -> None:
     assert rows(log, "_raw", kind="bad") == [(line,) for line in bad]
 
 
-def test_all_lines_of_a_row_with_line_breaks_are_bad(read: Read) -> None:
-    log = read(ENTRY, a='id,note\nk1,"hello\na,b\ndear, friend"\nk2,ok\n')
-    assert rows(log, "id", "note") == [("k2", "ok")]
-    assert rows(log, "_raw", kind="bad") == [('k1,"hello',), ("a,b",), ('dear, friend"',)]
-
-
 def test_a_full_load_of_bad_rows_begins_as_if_they_were_good(
     read: Read, session: SparkSession
 ) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
-import duckdb
 import pytest
 
 from sparkwap import landing
@@ -17,7 +15,6 @@ from sparkwap.landing.contents import Contents, Text
 from sparkwap.landing.entry import Entry, FileLayout
 from sparkwap.landing.formats import FORMATS
 from sparkwap.landing.formats.base import FileSample, Group, TextFormat
-from sparkwap.landing.formats.csv_format import quotes_of_others
 from sparkwap.landing.formats.frame import NULL, flat
 from sparkwap.landing.guessing import guess
 from sparkwap.landing.samples import read_samples
@@ -106,34 +103,3 @@ def test_a_new_format_needs_one_class(tmp_path: Path, monkeypatch: pytest.Monkey
     FORMATS[layout.format].parse(frame, group)
     (own,) = [sql for sql in frame.selectExpr.call_args.args if sql.endswith("as _own")]
     assert "str_to_map(_text, ' ', '=')['id']" in own
-
-
-@pytest.mark.parametrize(
-    ("lines", "inside"),
-    [
-        (['k1,"hello', 'dear, friend"', "k2,ok"], [2]),
-        (['k1,"a', "b,c", 'd, ""e""', 'f"', "k2,ok"], [2, 3, 4]),
-        (['k1,"a', 'x",y,"b', 'c"', 'k2,5" pipe'], [2, 3]),
-        (['k1,5" pipe', "k2,b", 'k3,6" pipe'], []),
-        (['k1,"a,""', "k2,b"], []),
-        (['k1,"stray', "k2,b", 'k3,"stray', "k4,c"], []),
-    ],
-)
-def test_the_lines_of_a_row_with_line_breaks_are_no_rows(
-    lines: list[str], inside: list[int]
-) -> None:
-    """The SQL runs on DuckDB, which writes two things another way."""
-    lake = duckdb.connect()
-    lake.execute("create table texts (_path text, _line int, _text text)")
-    lake.executemany("insert into texts values ('f', ?, ?)", [*enumerate(lines, start=1)])
-    opens, within = (
-        re.sub(r"(replace\([^)]*\)) rlike ('.*?')", r"regexp_matches(\1, \2)", sql).replace(
-            ") ignore nulls over", " ignore nulls) over"
-        )
-        for sql in quotes_of_others(",")
-    )
-    found = lake.execute(
-        f"select _line from (select *, {within} as _inside from (select *, {opens} as _opens from "
-        "texts)) where _inside order by _line"
-    ).fetchall()
-    assert [line for (line,) in found] == inside

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -86,32 +85,8 @@ class CsvFormat(TextFormat):
         line = f"concat(_text, {text(group.entry.delimiter)})"
         parsed = texts.selectExpr("*", f"from_csv({line}, {schema}, {options}) as _v")
         whole = f"_v._corrupt is null and _v.f{len(group.columns)} is null"
-        if not group.entry.multiline:
-            opens, inside = quotes_of_others(group.entry.delimiter)
-            parsed = parsed.selectExpr("*", f"{opens} as _opens").selectExpr(
-                "*", f"{inside} as _inside"
-            )
-            whole += " and not _inside"
         broken = f"if(_v is null or not ({whole}), {_BROKEN}, {NULL})"
         return flat(parsed, group, numbered(group.columns), broken)
-
-
-def quotes_of_others(delimiter: str) -> tuple[str, str]:
-    """Return SQL for whether a line belongs to a row that an earlier line begins, in two steps.
-
-    Such a line may look like a row of its own. The first step is ``_opens``: true if the line ends
-    inside quotes that it has opened, false if it has an odd number of quotes otherwise, and so may
-    close those of an earlier line; else NULL.
-    """
-    bare = "replace(_text, '\"\"', '')"  # without quotes inside values
-    odd = "length(replace(_text, '\"', '')) % 2 <> length(_text) % 2"
-    opened = text(f'(?:^|{re.escape(delimiter)})"[^"]*$')
-    in_file = "ignore nulls over (partition by _path order by _line)"
-    return (
-        f"if({odd}, {bare} rlike {opened}, null)",
-        f"coalesce(lag(_opens) {in_file}, false) "
-        f"and not coalesce(_opens, lead(_opens) {in_file}, true)",
-    )
 
 
 def _records(
