@@ -62,11 +62,7 @@ def register_alerts(commands: Commands) -> None:
 
 
 def samples(settings: AlertSettings, names: Sequence[str], target: str) -> list[Message]:
-    """Return the messages of a test: one for each route, or for each named route.
-
-    Raises:
-        ConfigError: There are no routes, or there is no route of a name.
-    """
+    """Return the messages of a test: one for each route, or for each named route."""
     if not settings.routes:
         raise ConfigError(f"There are no routes, so nothing was sent. {_HOW}")
     routes = [settings.route(name) for name in names] or list(settings.routes)

@@ -48,13 +48,6 @@ def messages(
 
     An event with several owners is in one message for all of them, so a route that takes all
     events gets each event once.
-
-    Args:
-        events: The events.
-        settings: The routes, and the interval of suppression.
-        delivered: The alerts that were delivered before.
-        target: dbt's target.
-        now: The time.
     """
     found = []
     for route in settings.routes:

@@ -28,12 +28,7 @@ _ROLLBACK_HOURS = 24
 
 
 def quarantined(catalog: Catalog, raw: Mapping[str, str]) -> list[Quarantined]:
-    """Return the published quarantines of some raw tables.
-
-    Args:
-        catalog: The catalog.
-        raw: Table name, ``schema.table``, by node id; only published tables count.
-    """
+    """Return the published quarantines of raw tables, given as ``schema.table`` by node id."""
     found = []
     for node_id, name in sorted(raw.items()):
         schema, _, table_name = name.partition(".")
@@ -100,15 +95,7 @@ def rollbacks(
 def everything(
     lake: Lake, settings: AlertSettings, manifest: Mapping[str, Any], project: Project, run_id: str
 ) -> list[Event]:
-    """Return all events of a lake in its present state.
-
-    Args:
-        lake: The lake.
-        settings: The limits.
-        manifest: dbt's ``manifest.json``.
-        project: The project of the manifest.
-        run_id: An id for events that belong to no run.
-    """
+    """Return all events of a lake now; ``run_id`` is for those that belong to no run."""
     now = datetime.now(UTC)
     nodes = [node for node in manifest["nodes"].values() if node["resource_type"] in BUILT]
     found = [

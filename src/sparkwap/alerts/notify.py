@@ -30,15 +30,6 @@ def notify(
     """Send new events, and record the deliveries, so that no process sends them again.
 
     If there is no record, as after a death of the process, the next one sends the events again.
-
-    Args:
-        ledger: The ledger; its table ``alerts`` has the deliveries of all processes.
-        events: The events.
-        settings: The routes.
-        target: dbt's target.
-
-    Raises:
-        SparkwapError: The ledger cannot be read.
     """
     if not events or not settings.routes:
         return []

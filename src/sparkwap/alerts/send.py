@@ -61,8 +61,6 @@ class Delivery:
     """The result of sending a message.
 
     Attributes:
-        message: The message.
-        tries: Number of tries.
         problem: Why it was not delivered; empty if it was.
         doubt: Why a message that was sent may arrive never or twice; empty if it has arrived.
     """
@@ -80,17 +78,7 @@ def deliver(
     timeout: float,
     tries: int,
 ) -> list[Delivery]:
-    """Deliver messages; returns after ``timeout`` seconds at the latest.
-
-    Args:
-        messages: The messages.
-        routes: The routes by name.
-        timeout: Seconds for all messages together.
-        tries: Greatest number of tries of each message.
-
-    Returns:
-        A delivery for each message, in the order of the messages.
-    """
+    """Return a delivery for each message, in their order, after ``timeout`` seconds at most."""
     deadline = time.monotonic() + timeout
     done: dict[int, Delivery] = {}
     begun: Counter[int] = Counter()
@@ -177,13 +165,7 @@ def _wait(state: tenacity.RetryCallState) -> float:
 
 
 def attempt(route: Route, message: Message, seconds: float) -> None:
-    """Make one try, by the type of the route.
-
-    Raises:
-        Undelivered: The try failed.
-        Unanswered: The message was sent, and there was no answer.
-        ConfigError: An environment variable is not set.
-    """
+    """Make one try, by the type of the route."""
     if isinstance(route, Mail):
         _mail(route, message, seconds)
     elif isinstance(route, Chat | Webhook):

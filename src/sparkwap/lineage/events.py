@@ -67,11 +67,6 @@ def events(results: RunResults, command: Command, facts: Facts) -> list[RunEvent
     """Return the events of a run, in the order in which to send them.
 
     The same results give the same ids of runs, so a catalog takes a repeat for the same run.
-
-    Args:
-        results: The results of the run.
-        command: The dbt command.
-        facts: What the manifest and the ledger know about them.
     """
     made = _Maker(results, command, facts)
     tables = [table for table in results.tables if table.kind in _KINDS]

@@ -22,13 +22,10 @@ class SparkwapGateRunFacet(RunFacet):
 
     Attributes:
         outcome: ``published``, ``held`` or ``rejected``; of a run also ``done``: it had no tables.
-        branch: The audit branch.
         reasons: Why it is not published; without error texts of Spark, which may quote values.
         tests_expected: Number of tests that had to pass.
-        tests_passed: Number of those that passed.
         publish_id: The publish, for a rollback; None if it is not published.
         candidate: The snapshot on the branch; None if there is none, as for new tables and views.
-        tests: The tests of the table.
     """
 
     outcome: str

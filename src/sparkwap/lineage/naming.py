@@ -13,12 +13,9 @@ _PARENT_PARTS = 3
 
 
 def dataset_namespace(catalog: Mapping[str, str]) -> str:
-    """Return the namespace of the tables of an Iceberg catalog, which has no secrets.
+    """Return the namespace of a catalog's tables, without secrets, by PyIceberg's properties.
 
     As for Spark, it is the address of a REST catalog, and otherwise the warehouse.
-
-    Args:
-        catalog: PyIceberg's properties of the catalog.
     """
     uri, warehouse = catalog.get("uri", ""), catalog.get("warehouse", "")
     if catalog.get("type") == "rest" or not warehouse:

@@ -23,7 +23,6 @@ class MetricsResult:
 
     Attributes:
         file: The file that was replaced; None if none.
-        text: The metrics.
         faults: What could not be read, with the reason.
     """
 

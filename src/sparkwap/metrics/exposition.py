@@ -24,13 +24,7 @@ MODEL = (*PROJECT, "model")
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A metric.
-
-    Attributes:
-        name: Its name; that of a counter ends with ``_total``.
-        labels: The names of its labels.
-        help: Its meaning.
-    """
+    """A metric; the name of a counter ends with ``_total``."""
 
     name: str
     labels: tuple[str, ...]
@@ -196,11 +190,7 @@ def text(samples: Iterable[Sample]) -> str:
 
 
 def write(samples: Iterable[Sample], path: Path) -> None:
-    """Write a Prometheus file; a reader sees the old or the new one, as a rename replaces it.
-
-    Raises:
-        ConfigError: The file cannot be written; the old one stays.
-    """
+    """Write a Prometheus file; a reader sees the old or the new one, as a rename replaces it."""
     try:
         write_to_textfile(str(path), registry(samples))
     except OSError as error:

@@ -76,11 +76,7 @@ def gather(call: DbtCall) -> Facts:
 
 
 class Parts:
-    """Reads parts of the facts, so that a part that cannot be read does not hide the others.
-
-    Attributes:
-        faults: Part -> why it could not be read.
-    """
+    """Reads parts of the facts; one that cannot be read, see ``faults``, hides no other part."""
 
     def __init__(self) -> None:
         self.faults: dict[str, str] = {}

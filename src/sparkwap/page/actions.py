@@ -52,11 +52,8 @@ def perform(
     """Call one of `OPERATIONS` for an open audit branch.
 
     Args:
-        call: The project and profile.
-        operation: The operation.
         arguments: Its arguments, with ``branch``.
         open_branches: The audit branches that the catalog has now.
-        run: Runs the program.
 
     Raises:
         ConfigError: The page has no such button, or the branch is no longer open.

@@ -89,7 +89,6 @@ def command(port: int, public: str) -> list[str]:
     It has all options that affect security, so they override the user's ``config.toml``.
 
     Args:
-        port: The port.
         public: The address of the page in browsers.
     """
     address = urlsplit(public)
@@ -122,11 +121,7 @@ def command(port: int, public: str) -> list[str]:
 
 
 def _public(url: str) -> str:
-    """Return the address of the page in browsers, with a slash at its end.
-
-    Raises:
-        ConfigError: It is no address.
-    """
+    """Return the address of the page in browsers, with a slash at its end."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ConfigError(
@@ -170,11 +165,7 @@ def _answers(child: subprocess.Popen[bytes], port: int) -> bool:
 
 
 def free_port(wanted: int | None) -> int:
-    """Return the port to listen on: the wanted one, else the default, else a free one.
-
-    Raises:
-        ConfigError: The wanted port is in use.
-    """
+    """Return the port to listen on: the wanted one, else the default, else a free one."""
     for port in (wanted or PORT, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -205,8 +196,6 @@ def ready(own: str, public: str, settings: Settings, emit: Callable[[CommandEnd]
     Args:
         own: Its address on this machine.
         public: Its address in browsers, which is another one behind a proxy.
-        settings: Its settings.
-        emit: Prints the end of the command.
     """
     emit(CommandEnd(result=PageResult(public)))
     print(f"The quality page:  {public}", flush=True)

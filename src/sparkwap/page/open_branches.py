@@ -28,8 +28,6 @@ def next_commands(
     """Return the purpose and text of the commands that continue from an open branch.
 
     Args:
-        branch: The branch.
-        verdicts: The verdicts of its tables.
         loaded: Whether a program other than dbt wrote a table of it, so no build can repair it.
     """
     found = []
@@ -44,12 +42,7 @@ def next_commands(
 
 
 def publish_blocker(verdicts: Collection[str | None], in_use: bool) -> str:
-    """Return the reason why an open branch cannot be published now; empty if it may be.
-
-    Args:
-        verdicts: The verdicts of its tables.
-        in_use: Whether a run is using it.
-    """
+    """Return the reason why an open branch cannot be published now; empty if it may be."""
     if in_use:
         return "A run is building on this branch. Wait until it has ended."
     if not verdicts or None in verdicts:
@@ -70,7 +63,6 @@ class AttentionItem:
 
     Attributes:
         at: Its time; None if not known.
-        what: Its description in one line.
         view: The view of the page with the details.
     """
 
@@ -88,7 +80,6 @@ def attention_items(
 
     Args:
         branches: Name, time, verdicts of each open branch, and whether a run is using it.
-        found: The runs.
         waiting: Tables with their number of rows in quarantine.
     """
     items = []

@@ -17,15 +17,7 @@ _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """The published bad rows of a raw model that no replay has accepted.
-
-    Attributes:
-        model: The raw model.
-        table: Schema and name of its table.
-        rows: The bad rows.
-        good: The number of good rows.
-        columns: The columns of the table.
-    """
+    """The published bad rows of a raw model that no replay has accepted; ``good`` is a count."""
 
     model: str
     table: str
@@ -38,10 +30,6 @@ def quarantines(lake: Lake, models: Sequence[RawModel]) -> list[Quarantine]:
     """Return the quarantines of all raw tables on ``main``, by name.
 
     Raw tables are recognised by their columns, because dbt's manifest has only one project.
-
-    Args:
-        lake: The lake.
-        models: Raw models, for their names.
     """
     named = {model.table: model.name for model in models}
     found = []
@@ -61,9 +49,6 @@ def group_reasons(rows: Iterable[Any]) -> list[dict[str, Any]]:
 
     Reasons are shown without the values that they quote, because these may be personal and differ
     in each row.
-
-    Args:
-        rows: The bad rows.
     """
     groups: dict[str, list[Any]] = {}
     for row in rows:

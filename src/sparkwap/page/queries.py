@@ -54,13 +54,7 @@ class RecentHistory:
 
 @dataclass(frozen=True, slots=True)
 class BranchOverview:
-    """An open audit branch.
-
-    Attributes:
-        open: The catalog's entry.
-        history: The ledger's rows.
-        lease: The run that uses it, in words; None if there is none.
-    """
+    """An open audit branch; ``lease`` is the run that uses it, in words; None if none does."""
 
     open: OpenBranch
     history: BranchHistory
@@ -114,14 +108,9 @@ def branch_overviews(lake: Lake) -> list[BranchOverview]:
 
 
 def compare(lake: Lake, new: str, old: str) -> list[TableComparison]:
-    """Compare the tables of two states of the lake by their metadata.
+    """Compare the tables of two branches, tags or ``main`` by their metadata.
 
     A table that a branch does not have is taken from ``main``, as in a session on that branch.
-
-    Args:
-        lake: The lake.
-        new: An audit branch, a tag, or ``main``.
-        old: Another branch or tag, or ``main``.
 
     Raises:
         ConfigError: There is no such branch or tag.
@@ -197,10 +186,8 @@ class Versioned:
     """A table whose rows are versions.
 
     Attributes:
-        identifier: The table.
         start: The column with the beginning of a version.
         end: The column with its end.
-        columns: All of its columns.
     """
 
     identifier: Identifier
@@ -270,11 +257,7 @@ def versions(
     """Return the rows of a key, oldest first.
 
     Args:
-        lake: The lake.
-        table: The table.
-        key: The key column.
         value: Its value as text, which Iceberg casts to the column's type.
-        columns: The columns to read.
 
     Raises:
         ValueError: The text is not a value of the column's type.

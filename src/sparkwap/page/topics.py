@@ -23,8 +23,6 @@ class TopicLag:
     """How far ``main`` has a topic.
 
     Attributes:
-        model: The raw model.
-        topic: The topic.
         newest: The time of the newest published message; None if there is none.
         unread: The number of messages that are not published; None if it is unknown.
         problem: Why it is unknown; empty if it is known.
@@ -38,12 +36,7 @@ class TopicLag:
 
 
 def topic_lags(lake: LakePlace, models: Sequence[RawModel]) -> list[TopicLag]:
-    """Return the lags of the raw models that read topics, by name.
-
-    Args:
-        lake: The lake.
-        models: Raw models; those of files are left out.
-    """
+    """Return the lags of the raw models that read topics, by name."""
     streams = [model for model in models if model.entry.topic]
     catalog = lake.open() if streams else None
     tables = [published(catalog, one.table) if catalog is not None else None for one in streams]

@@ -44,16 +44,7 @@ def markdown(plan: Plan) -> list[str]:
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """What a build does with a node or test.
-
-    Attributes:
-        unique_id: dbt's id.
-        action: What it does.
-        reasons: Why.
-        usual_seconds: How long that took before; None if not known.
-        last_run: The run that built or audited it last; None if not known.
-        last_at: When.
-    """
+    """What a build does with a node or test; ``last_run`` built or audited it last."""
 
     unique_id: str
     action: str

@@ -27,8 +27,6 @@ class Base:
     """A publish to compare a project with, and its code.
 
     Attributes:
-        publish: The publish.
-        manifest: Its code.
         modified: Nodes that dbt would find unmodified, although they count as modified, such as by
             a variable of the project.
         outdated: Other nodes with the code of this publish, whose own last publish had other code.
@@ -67,8 +65,6 @@ def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base 
     rolled back do not count.
 
     Args:
-        ledger: The lake's ledger.
-        manifest: The project as it is now.
         wanted: Id of a publish or run, or its first eight digits, to use this publish instead.
 
     Raises:
@@ -104,11 +100,7 @@ def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base 
 
 
 def last_code(publishes: Iterable[LedgerPublish]) -> dict[Identifier, str | None]:
-    """Return the hash of the code of each table's last publish.
-
-    Args:
-        publishes: All publishes, newest first.
-    """
+    """Return the hash of the code of each table's last publish; ``publishes`` is newest first."""
     found: dict[Identifier, str | None] = {}
     for publish in publishes:
         for name in _names(publish):
@@ -127,7 +119,6 @@ def choose(
     Args:
         publishes: All publishes, newest first.
         projects: Hash -> project of the stored manifests.
-        project: The project's name.
         tables: The tables and views that the project builds, in lower case.
     """
     for publish in publishes:
@@ -142,7 +133,6 @@ def write(base: Base, folder: Path, again: Collection[str] = ()) -> None:
 
     Args:
         base: The publish; its modified nodes are left out, so that dbt counts them as modified.
-        folder: The folder.
         again: Other nodes to leave out.
     """
     left_out = {*base.modified, *again}

@@ -66,7 +66,6 @@ def render(standing: BranchState, diff: str = "", limit: int = LIMIT) -> str:
     Messages of failed builds may contain values of rows, so the comment refers to the log instead.
 
     Args:
-        standing: The branch.
         diff: The data diff, as Markdown; no section if it is empty.
         limit: Greatest number of characters; the diff, then passed tables, are left out first.
     """

@@ -63,12 +63,9 @@ class PullRequest:
     """A branch of the lake, and the project as it is now.
 
     Args:
-        call: How dbt is called.
-        branch: The branch.
         wanted: The publish to compare the project with; None for the newest.
         select: Node selection; only its nodes are built, if they differ.
         more: More arguments for ``dbt build``.
-        tell: Prints a line of progress.
     """
 
     def __init__(
@@ -275,11 +272,7 @@ class PullRequest:
         return CommandEnd(outcome, pull_request_state(found), end.message if end else None)
 
     def write_state(self, output: Path) -> CommandEnd:
-        """Write the folder that dbt compares with.
-
-        Raises:
-            SparkwapError: Nothing was published yet.
-        """
+        """Write the folder that dbt compares with."""
         found = self.base()
         if found is None:
             raise SparkwapError(
@@ -388,11 +381,6 @@ def selection(select: Sequence[str]) -> list[str]:
 
 def diff_section(branch: str, call: DbtCall, limit: int) -> str:
     """Return the data diff of a branch, as Markdown.
-
-    Args:
-        branch: The branch.
-        call: How dbt is called.
-        limit: Greatest number of characters.
 
     Raises:
         SparkwapError: No table could be compared.

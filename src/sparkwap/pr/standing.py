@@ -40,8 +40,6 @@ class BranchState:
     """The state of a branch in the ledger.
 
     Attributes:
-        branch: The branch.
-        outcome: The state in one word.
         nodes: The latest row of each model, seed and snapshot that waits on the branch, or was
             published from it, by name.
         tests: The latest row of each test that has run since the first of these nodes was built.
@@ -76,7 +74,6 @@ def standing(
     """Return the state of a branch.
 
     Args:
-        branch: The branch.
         is_open: Whether it has a table or view.
         nodes: Its rows in the ledger's table ``nodes`` since it was last discarded.
         tests: Its rows in the table ``tests`` since then.

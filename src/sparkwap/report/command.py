@@ -90,11 +90,7 @@ def report(parsed: argparse.Namespace) -> CommandEnd:
 
 
 def find_python(given: Path | None) -> Path:
-    """Return a Python that has Elementary: the given one, that of the environment, or this one.
-
-    Raises:
-        ConfigError: There is none.
-    """
+    """Return a Python that has Elementary: the given one, that of the environment, or this one."""
     named = given or (Path(os.environ[PYTHON]) if os.environ.get(PYTHON) else None)
     if named is not None and not named.exists():
         raise ConfigError(
@@ -117,14 +113,8 @@ def collect(
     """Read the data of the report from the lake's ledger and dbt's target folder.
 
     Args:
-        call: The project and profile.
-        target: dbt's target folder.
-        days: Days of history.
         samples: Greatest number of stored rows of each failed test.
         all_schemas: Include the runs of the target in every schema.
-
-    Raises:
-        ConfigError: There is no lake or no manifest yet.
     """
     from sparkwap.ledger.records import ended_otherwise
     from sparkwap.publish.lake import Lake
@@ -181,7 +171,6 @@ def stored_rows(
     """Return the stored rows of tests with ``store_failures``, by the test's id.
 
     Args:
-        lake: The lake.
         nodes: Rows of the ledger's table ``nodes``.
         limit: Greatest number of rows of each test; 0 reads nothing.
     """
@@ -211,13 +200,9 @@ def write(facts: ReportFacts, page: Path, *, env: str, python: Path) -> None:
     Elementary may be in another environment than sparkwap, so a file carries the answers.
 
     Args:
-        facts: The data of the report.
         page: The HTML file. Its data, ``elementary_output.json``, is written to the same folder.
         env: The name of the environment, for the page.
         python: A Python that has ``elementary-data``.
-
-    Raises:
-        SparkwapError: Elementary failed.
     """
     page.parent.mkdir(parents=True, exist_ok=True)
     given = {
