@@ -85,7 +85,9 @@ def of_run(
     names = {node.node_id: node.name for node in closing.nodes}
     commands = tuple(NextCommand(purpose, command) for purpose, command in ways)
     live = closing.published
-    state = f"{_tables(live)} published." if live else f"Nothing was published{readers(closing)}"
+    state = f"Nothing was published{readers(closing)}"
+    if live:
+        state = f"{counted(live, 'table')} {'was' if live == 1 else 'were'} published."
 
     def event(kind: Kind, node_id: str, reasons: Sequence[str]) -> Event:
         tests = [f for f in failures if node_id in f.reads] if kind == "rejected" else []
@@ -205,9 +207,9 @@ def of_branch(
     found = []
     for row in rows:
         name, verdict = f"{row['schema']}.{row['name']}", row["verdict"]
-        kind: Kind = "held" if verdict != "rejected" else "rejected"
-        if verdict == "rejected" and row.get("refusal"):
-            kind = "refused"
+        kind: Kind = "held"
+        if verdict == "rejected":
+            kind = "refused" if row.get("refusal") else "rejected"
         age = now - row["built_at"]
         waits = verdict == "held" and name in candidates and row["reason"] != PUBLISHING_OFF
         if not (verdict == "rejected" or (waits and age >= held_for)):
@@ -305,10 +307,6 @@ def _reasons(reasons: Iterable[str], node_id: str, project: Project) -> tuple[st
 def _shown(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else line[: _LONGEST - 4] + " ..."
-
-
-def _tables(count: int) -> str:
-    return f"{count:,} table{' was' if count == 1 else 's were'}"
 
 
 def _limit(threshold: float) -> str:

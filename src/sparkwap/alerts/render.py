@@ -314,9 +314,7 @@ def _why(event: Event) -> list[str]:
 
 
 def _counted(test: FailedTest) -> str:
-    if test.failures is None:
-        return ""
-    return f" ({counted(test.failures, 'row')})"
+    return "" if test.failures is None else f" ({counted(test.failures, 'row')})"
 
 
 def _samples(event: Event) -> list[tuple[FailedTest, FailedRows]]:
@@ -325,9 +323,8 @@ def _samples(event: Event) -> list[tuple[FailedTest, FailedRows]]:
 
 
 def _rows(sample: FailedRows) -> list[str]:
-    if not sample.columns:
-        return []
-    return [" | ".join(cells) for cells in (sample.columns, *sample.rows)]
+    lines = (sample.columns, *sample.rows) if sample.columns else ()
+    return [" | ".join(cells) for cells in lines]
 
 
 def _commands(events: Iterable[Event]) -> list[NextCommand]:

@@ -198,11 +198,10 @@ def ready(own: str, public: str, settings: Settings, emit: Callable[[CommandEnd]
         public: Its address in browsers, which is another one behind a proxy.
     """
     emit(CommandEnd(result=PageResult(public)))
-    print(f"The quality page:  {public}", flush=True)
-    if os.environ.get(TOKEN):
-        print(f"Token:             the value of {TOKEN}", flush=True)
-    else:
-        print(f"Token:             {settings.token}", flush=True)
-    if public != own:
-        print(f"For the proxy:     {own}{urlsplit(public).path}", flush=True)
-    print("Rows, publish and discard need the token. Ctrl-C ends the page.", flush=True)
+    token = f"the value of {TOKEN}" if os.environ.get(TOKEN) else settings.token
+    proxy = f"For the proxy:     {own}{urlsplit(public).path}\n" if public != own else ""
+    print(
+        f"The quality page:  {public}\nToken:             {token}\n{proxy}"
+        "Rows, publish and discard need the token. Ctrl-C ends the page.",
+        flush=True,
+    )

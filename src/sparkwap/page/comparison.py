@@ -20,17 +20,14 @@ class TableSide:
 
     Attributes:
         kind: ``table`` or ``view``.
-        place: ``on the table``, or ``beside main`` for an object of a side schema.
         rows: The number of rows; None if metadata does not have it.
         snapshot: The snapshot; None for a view or a table without rows.
         columns: Names and types, in order.
     """
 
     kind: str
-    place: str
     rows: int | None
     snapshot: int | None
-    written_at: datetime | None
     summary: Mapping[str, str]
     columns: tuple[tuple[str, str], ...]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -12,6 +13,10 @@ from sparkwap.page.formats import format_time, format_value
 Row = Mapping[str, Any]
 
 _OPEN_ENDS = ("9999", "2999")
+_TECHNICAL = re.compile(
+    r"(_|dbt_).*|is_current|version|change_flag|row_hash|version_key|loaded_at|as_of"
+)
+"""The columns that describe the version, not the entity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,9 @@ def versions(
         values = {
             name: format_value(value)
             for name, value in row.items()
-            if name not in (start, end) and name.lower() not in hidden and not _technical(name)
+            if name not in (start, end)
+            and name.lower() not in hidden
+            and not _TECHNICAL.fullmatch(name)
         }
         changed = tuple(n for n, v in values.items() if before is not None and before.get(n) != v)
         found.append(KeyVersion(number, _moment(row[start]), _end(row[end]), changed, values))
@@ -82,14 +89,6 @@ def timeline(found: Sequence[KeyVersion], now: datetime) -> list[dict[str, Any]]
         }
         for version in found
     ]
-
-
-def _technical(name: str) -> bool:
-    """Return whether a column describes the version, not the entity."""
-    known = (
-        "is_current", "version", "change_flag", "row_hash", "version_key", "loaded_at", "as_of",
-    )  # fmt: skip
-    return name.startswith(("_", "dbt_")) or name in known
 
 
 def _moment(value: Any) -> datetime | None:

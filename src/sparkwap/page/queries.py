@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -78,11 +78,8 @@ def opened(described: LakePlace) -> Iterator[Lake | None]:
     if not described.exists:
         yield None
         return
-    lake = Lake(described.name, dict(described.properties))
-    try:
+    with closing(Lake(described.name, dict(described.properties))) as lake:
         yield lake
-    finally:
-        lake.close()
 
 
 def recent_history(lake: Lake, days: int, now: datetime) -> RecentHistory:
@@ -134,22 +131,13 @@ def _compared(
     columns = match_columns(
         before.columns if before else (), after.columns if after else (), same_table=one_table
     )
-    written = after.document if after else {}
-    commits = (
-        content_equality.between(
-            written, before.snapshot if before and one_table else None, after.snapshot
-        )
-        if after and after.snapshot is not None
-        else []
-    )
-    # Columns belong to the table, not to a snapshot. A view is identified by its metadata file.
-    same = (
-        after is not None
-        and before is not None
-        and one_table
-        and not columns.change
-        and _token(after) == _token(before)
-    )
+    same, commits = False, list[Mapping[str, str]]()
+    if after is not None:
+        base = before if one_table else None
+        old = base.snapshot if base else None
+        commits = content_equality.between(after.document, old, after.snapshot)
+        # Columns belong to the table, not to a snapshot. A view is identified by its metadata file.
+        same = bool(base and not columns.change and _token(after) == _token(base))
     return TableComparison(
         ".".join(name), _side(after), _side(before), columns.change, same, commits
     )
@@ -162,15 +150,11 @@ def _token(state: TableVersion) -> object:
 def _side(state: TableVersion | None) -> TableSide | None:
     if state is None:
         return None
-    found = state.found or {}
-    written = found.get("timestamp-ms")
     return TableSide(
         kind=state.kind,
-        place="beside main" if state.row.identifier != state.identifier else "on the table",
         rows=state.rows(),
         snapshot=state.snapshot,
-        written_at=None if written is None else datetime.fromtimestamp(written / 1000, UTC),
-        summary=dict(found.get("summary") or {}),
+        summary=dict((state.found or {}).get("summary") or {}),
         columns=tuple((column.name, column.spark_type) for column in state.columns),
     )
 
@@ -216,16 +200,10 @@ def versioned(lake: Lake) -> list[Versioned]:
 
 def published_tables(lake: Lake) -> Mapping[Identifier, TableState]:
     """Return the tables on ``main`` without those of the ledger."""
-    marked = lake.store.backend.side_schemas()
-    return lake.states(
-        [
-            row.identifier
-            for row in lake.store.backend.all()
-            if row.kind == "table"
-            and row.identifier[0] not in marked
-            and row.identifier[0] != LEDGER_SCHEMA
-        ]
-    )
+    backend = lake.store.backend
+    others = {*backend.side_schemas(), LEDGER_SCHEMA}
+    found = (row.identifier for row in backend.all() if row.kind == "table")
+    return lake.states([one for one in found if one[0] not in others])
 
 
 def keys(lake: Lake, table: Versioned, key: str) -> list[tuple[str, int]]:

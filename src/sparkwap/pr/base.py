@@ -51,11 +51,12 @@ class Base:
 
 def tables_of(manifest: Document) -> set[Identifier]:
     """Return the names of all tables and views that a project builds, in lower case."""
-    return {
-        folded((str(node["schema"]), str(node["alias"])))
-        for node in manifest["nodes"].values()
-        if node["resource_type"] in BUILT
-    }
+    built = (node for node in manifest["nodes"].values() if node["resource_type"] in BUILT)
+    return {_table(node) for node in built}
+
+
+def _table(node: Mapping[str, Any]) -> Identifier:
+    return folded((str(node["schema"]), str(node["alias"])))
 
 
 def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base | None:
@@ -90,7 +91,7 @@ def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base 
         if not same(newest.get(key), now.get(key)):
             modified.add(key)
             continue
-        hashed = last.get(folded((str(node["schema"]), str(node["alias"]))))
+        hashed = last.get(_table(node))
         own = hashed is not None and projects.get(hashed) == project
         if own and hashed not in codes and (stored := ledger.manifest(str(hashed))) is not None:
             codes[hashed] = digests(unpack(stored[1]))
@@ -104,7 +105,7 @@ def last_code(publishes: Iterable[LedgerPublish]) -> dict[Identifier, str | None
     found: dict[Identifier, str | None] = {}
     for publish in publishes:
         for name in _names(publish):
-            found.setdefault(folded(name), publish.manifest_hash)
+            found.setdefault(name, publish.manifest_hash)
     return found
 
 
@@ -122,8 +123,8 @@ def choose(
         tables: The tables and views that the project builds, in lower case.
     """
     for publish in publishes:
-        names = {folded(name) for name in _names(publish)}
-        if projects.get(publish.manifest_hash or "") == project and not names.isdisjoint(tables):
+        is_own = projects.get(publish.manifest_hash or "") == project
+        if is_own and not _names(publish).isdisjoint(tables):
             return publish
     return None
 
@@ -143,8 +144,8 @@ def write(base: Base, folder: Path, again: Collection[str] = ()) -> None:
     (folder / MANIFEST).write_text(json.dumps(kept))
 
 
-def _names(publish: LedgerPublish) -> list[Identifier]:
-    return [entry.identifier for entry in publish.left]
+def _names(publish: LedgerPublish) -> set[Identifier]:
+    return {folded(entry.identifier) for entry in publish.left}
 
 
 def _named(ledger: Ledger, wanted: str) -> Base:

@@ -337,7 +337,6 @@ class PullRequest:
         return self._call.run(*command, **environment)
 
     def _differing(self, found: BranchState) -> Differing:
-        """Return what differs between the present code and the audited code."""
         lake = self.lake
         if lake is None:
             raise SparkwapError(
@@ -370,11 +369,7 @@ class PullRequest:
 
 
 def selection(select: Sequence[str]) -> list[str]:
-    """Return dbt's selection of the nodes that differ from the state, and all downstream nodes.
-
-    Args:
-        select: Select only these of them, as for ``--select``; empty for all.
-    """
+    """Return dbt's selection of what differs and all downstream, only of ``select`` if given."""
     changed = "state:modified+"
     return [f"{nodes},{changed}" for text in select for nodes in text.split()] or [changed]
 

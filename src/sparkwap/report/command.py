@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -131,8 +132,7 @@ def collect(
             f"There is no manifest.json in {target}. The report needs it for the names of tables "
             "and tests. Nothing was written. This command writes the file: dbt parse"
         )
-    lake = Lake(described.name, described.properties)
-    try:
+    with closing(Lake(described.name, described.properties)) as lake:
         tables = ("runs", "nodes", "tests", "metrics")
         whole = {name: lake.ledger.rows(name) for name in tables}
         manifest = with_last_runs(manifest, whole, described.target, all_schemas=all_schemas)
@@ -161,8 +161,6 @@ def collect(
             sources=_json(target / "sources.json"),
         )
         return replace(facts, samples=stored_rows(lake, facts.nodes, samples))
-    finally:
-        lake.close()
 
 
 def stored_rows(

@@ -42,7 +42,6 @@ def with_last_runs(
 
 
 def _runs_of(manifest: Mapping[str, Any], runs: Iterable[Row], target: str) -> set[str]:
-    """Return the ids of the runs of this project with this target."""
     wanted = manifest["metadata"]["project_name"], target
     return {row["run_id"] for row in runs if (row["project"], row["target"]) == wanted}
 

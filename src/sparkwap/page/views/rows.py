@@ -9,7 +9,7 @@ import streamlit as st
 from sparkwap.core import next_command
 from sparkwap.core.personal import RAW_TEXT
 from sparkwap.core.text import counted
-from sparkwap.page import charts, key_history, quarantine, queries
+from sparkwap.page import charts, key_history, queries, raw_tables
 from sparkwap.page.formats import escape_markdown, format_time
 from sparkwap.page.views.common import (
     Page,
@@ -26,7 +26,7 @@ _ROWS_SHOWN = 200
 def draw_quarantine(page: Page) -> None:
     """Draw the rows in quarantine by reason, with samples."""
     st.title("Quarantine")
-    found = quarantine.quarantines(page.lake, page.raw_models)
+    found = raw_tables.quarantines(page.lake, page.raw_models)
     waiting = [quarantined for quarantined in found if quarantined.rows]
     if not waiting:
         st.success("No row is in quarantine.")
@@ -39,7 +39,7 @@ def draw_quarantine(page: Page) -> None:
             st.subheader(escape_markdown(table.table))
             share = len(table.rows) / (len(table.rows) + table.good)
             st.markdown(f"{counted(len(table.rows), 'row')}, {share:.2%} of all delivered rows")
-            grouped = quarantine.group_reasons(table.rows)
+            grouped = raw_tables.group_reasons(table.rows)
             draw_plot(charts.reasons(grouped))
             draw_table(grouped)
             with st.expander("The rows"):
@@ -48,7 +48,7 @@ def draw_quarantine(page: Page) -> None:
             st.code(next_command.sparkwap(f"quarantine replay {table.model}"), language="shell")
 
 
-def _draw_bad_rows(page: Page, table: quarantine.Quarantine) -> None:
+def _draw_bad_rows(page: Page, table: raw_tables.Quarantine) -> None:
     # A bad row is one text: a personal value in it cannot be distinguished from the others.
     personal = page.hidden(table.table, table.columns) - RAW_TEXT
     if not page.knows(table.table):
