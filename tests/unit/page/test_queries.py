@@ -15,7 +15,7 @@ from sparkwap.catalog.model import LedgerRows
 from sparkwap.core import dbt_cli
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing import raw_models
-from sparkwap.page import quarantine, queries
+from sparkwap.page import queries, raw_tables
 from sparkwap.publish.lake import Lake
 
 BRANCH = "pr_1"
@@ -201,8 +201,8 @@ def test_the_quarantine_has_the_bad_rows_and_the_number_of_good_ones(
     model = raw_models.RawModel("raw_orders", ("s", "raw_orders"), tmp_path, entry)
     never = raw_models.RawModel("raw_never", ("s", "raw_never"), tmp_path, entry)
     table(lake, "orders", pa.table({"id": [1]}))
-    (found,) = quarantine.quarantines(lake, [model, never])
-    assert quarantine.quarantines(lake, []) == [found], "of no model that was parsed last"
+    (found,) = raw_tables.quarantines(lake, [model, never])
+    assert raw_tables.quarantines(lake, []) == [found], "of no model that was parsed last"
     assert (found.table, found.good, [row.line for row in found.rows]) == (
         "s.raw_orders",
         1,
