@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -29,7 +30,7 @@ from sparkwap.gate.alert_settings import OWNER, PORTS, Chat, Mail, Route, Webhoo
 if TYPE_CHECKING:
     import tenacity
 
-_CONNECT_SECONDS = 5.0
+_CONNECT_SECONDS, _MARGIN_SECONDS = 5.0, 0.1
 _UNANSWERED = "it did not answer in time, so it may not have got the alert"
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
 _SECRET_LENGTH = 16
@@ -253,13 +254,25 @@ def _mail(mail: Mail, message: Message, seconds: float) -> None:
     password = mail.password.read() if mail.password is not None else None
     remember(password)
     text = render.mail(message, mail.sender.read(), to)
-    ready = False
+    deadline, may_have_it = time.monotonic() + seconds, False
+
+    def data(content: bytes) -> tuple[int, bytes]:
+        nonlocal may_have_it
+        may_have_it = True
+        # Ends before `deliver` does, which would count the message as not sent.
+        left = deadline - time.monotonic() - _MARGIN_SECONDS
+        server.sock.settimeout(max(left, _MARGIN_SECONDS))
+        return smtplib.SMTP.data(server, content)
+
     try:
-        with _connect(mail, seconds) as server:
+        with closing(_connect(mail, seconds)) as server:
             if mail.user is not None and password is not None:
                 server.login(mail.user.read(), password)
-            ready = True
+            server.data = data  # type: ignore[assignment, method-assign]
             refused = server.send_message(text)
+            with suppress(OSError, smtplib.SMTPException):
+                server.sock.settimeout(_MARGIN_SECONDS)
+                server.quit()
     except smtplib.SMTPAuthenticationError as error:
         raise Undelivered("the mail server refused user and password", again=False) from error
     except smtplib.SMTPRecipientsRefused as error:
@@ -274,12 +287,12 @@ def _mail(mail: Mail, message: Message, seconds: float) -> None:
         raise Undelivered(f"the mail server answered {code}", again=code < 500) from error
     except ssl.SSLError as error:
         raise Undelivered("the mail server's TLS cannot be verified", again=False) from error
-    except TimeoutError as error:
-        if ready:
-            raise Unanswered from error
-        raise Undelivered("the mail server did not answer in time", again=True) from error
     except (OSError, smtplib.SMTPException) as error:
-        raise Undelivered("the mail server cannot be reached", again=True) from error
+        if may_have_it:
+            raise Unanswered from error
+        timed_out = isinstance(error, TimeoutError)
+        why = "did not answer in time" if timed_out else "cannot be reached"
+        raise Undelivered(f"the mail server {why}", again=True) from error
     if refused:
         count = len(refused)
         raise Undelivered(f"the mail server refused {count} of the recipients", again=False)
