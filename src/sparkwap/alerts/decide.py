@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sparkwap.alerts.model import Event, Message
@@ -62,7 +63,10 @@ def messages(
             if new:
                 ordered = sorted(new, key=lambda e: (_WORST_FIRST.index(e.severity), e.subject))
                 known = len(group) - len(new)
-                found.append(Message(route.name, run_id, target, owners, tuple(ordered), known))
+                message = Message(route.name, run_id, target, owners, tuple(ordered), known)
+                keys = {(route.name, event.fingerprint) for event in new}
+                before = [one.at for one in delivered if (one.route, one.fingerprint) in keys]
+                found.append(replace(message, reminds_of=max(before, default=None)))
     return found
 
 

@@ -103,6 +103,7 @@ class Message:
         events: The events, errors first.
         known: Number of further events that the route got within the interval of suppression.
         left_out: Events that are not shown, because the message would be too long.
+        reminds_of: When the route last got one of the events; None if it never did.
     """
 
     route: str
@@ -112,6 +113,7 @@ class Message:
     events: tuple[Event, ...]
     known: int = 0
     left_out: tuple[Event, ...] = ()
+    reminds_of: datetime | None = None
 
     @property
     def all_events(self) -> tuple[Event, ...]:
@@ -125,6 +127,10 @@ class Message:
 
     @property
     def message_id(self) -> str:
-        """An id of the message, which is equal in each try."""
-        parts = [self.route, self.run_id, *sorted(event.fingerprint for event in self.all_events)]
+        """An id of the message, which is equal in each try, also of a later command."""
+        events = sorted(event.fingerprint for event in self.all_events)
+        # `sparkwap alerts check` finds quarantines, which belong to no run.
+        is_of_run = any(event.kind != "quarantine" for event in self.all_events)
+        run = self.run_id if is_of_run else self.target
+        parts = [self.route, run, str(self.reminds_of), *events]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]

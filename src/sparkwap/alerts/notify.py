@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from sparkwap.ledger.ledger import Ledger
 
 
+_RECENT = timedelta(days=90)
+"""How long a reminder has another id than the alert before it."""
+
+
 def notify(
     ledger: Ledger,
     events: Sequence[Event],
@@ -34,7 +38,7 @@ def notify(
     if not events or not settings.routes:
         return []
     now = datetime.now(UTC)
-    delivered = ledger.delivered_since(now - timedelta(hours=settings.suppress_hours))
+    delivered = ledger.delivered_since(now - max(_RECENT, timedelta(hours=settings.suppress_hours)))
     due = messages(events, settings, delivered, target=target, now=now)
     if not due:
         return []

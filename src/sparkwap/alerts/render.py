@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from email.message import EmailMessage
-from email.utils import format_datetime, make_msgid
+from email.utils import format_datetime
 from functools import cache
 from typing import Any
 
@@ -224,7 +224,8 @@ def mail(message: Message, sender: str, to: Sequence[str]) -> EmailMessage:
     found["To"] = ", ".join(_one_line(address) for address in to)
     found["Date"] = format_datetime(max(event.at for event in message.events))
     domain = sender.rpartition("@")[2].strip("> ") or "sparkwap"
-    found["Message-ID"] = make_msgid(message.message_id[:16], domain)
+    # The same in each try, so that a mail that arrives twice is shown once.
+    found["Message-ID"] = f"<{message.message_id}@{domain}>"
     # Vacation notes and ticket systems do not answer such a mail.
     found["Auto-Submitted"] = "auto-generated"
     found.set_content(redact(plain(shown)))
