@@ -49,7 +49,7 @@ def register_report(commands: Commands) -> None:
         "--dir", type=Path, metavar="DIR", help="folder of the page (default: target/report)"
     )
     parser.add_argument(
-        "--days", type=_count, default=30, help="days of history to show (default: 30)"
+        "--days", type=_days, default=30, help="days of history to show (default: 30)"
     )
     parser.add_argument(
         "--samples",
@@ -231,6 +231,10 @@ def _json(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     return found
+
+
+def _days(text: str) -> int:
+    return min(_count(text), 36_500)  # there is no date of a million days ago
 
 
 def _count(text: str) -> int:

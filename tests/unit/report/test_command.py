@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,13 @@ def test_without_elementary_the_error_has_the_command_to_install_it(
         command.find_python(Path("/nowhere/python"))
     monkeypatch.setenv(command.PYTHON, sys.executable)
     assert command.find_python(None) == Path(sys.executable)
+
+
+@pytest.mark.parametrize(("given", "days"), [("7", 7), ("1000000", 36_500)])
+def test_more_days_than_there_are_dates_are_all_of_history(given: str, days: int) -> None:
+    parser = argparse.ArgumentParser()
+    command.register_report(parser.add_subparsers())
+    assert parser.parse_args(["report", "--days", given]).days == days
 
 
 def test_stored_rows_are_read_only_on_request(tmp_path: Path) -> None:
