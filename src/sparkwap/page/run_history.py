@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from sparkwap.core.names import short_run_id
-from sparkwap.ledger.records import time_of
+from sparkwap.ledger.records import own_rows, time_of
 from sparkwap.page.formats import (
     STATUSES,
     VERDICTS,
@@ -77,7 +77,7 @@ def overviews(
             seconds=_seconds(row),
             message=shorten(row["message"]),
         )
-        for row in rows
+        for row in own_rows(rows)
     ]
     return sorted(found, key=lambda run: time_of(run.started), reverse=True)
 

@@ -117,7 +117,7 @@ def collect(
         samples: Greatest number of stored rows of each failed test.
         all_schemas: Include the runs of the target in every schema.
     """
-    from sparkwap.ledger.records import ended_otherwise
+    from sparkwap.ledger.records import ended_otherwise, own_rows
     from sparkwap.publish.lake import Lake
 
     described = call.lake()
@@ -144,6 +144,7 @@ def collect(
             for entry in set(publish.entries) - set(publish.left)
         }
         outcomes = ended_otherwise(rows["runs"], publishes)
+        rows["runs"] = own_rows(rows["runs"])
         # The tables of a discarded run, such as that of a closed pull request, no longer exist.
         discarded = {run_id for run_id, outcome in outcomes.items() if outcome == "discarded"}
         rows = {

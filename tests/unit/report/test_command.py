@@ -75,6 +75,8 @@ def test_the_runs_of_a_discarded_branch_are_left_out(tmp_path: Path) -> None:
         return {**found, "ended_at": found["started_at"]}
 
     runs = [run(4, "pr_1", "held"), run(3, "pr_1", "discarded")]
+    # A row of the check of a server with the id of the run.
+    runs.append({**run(2, "wap_probe", "safe"), "command": "probe"})
     # The same branch, opened again.
     runs += [run(2, "pr_1", "rejected"), run(1, "dev", "held")]
     days = (4, 2, 1)
@@ -93,3 +95,4 @@ def test_the_runs_of_a_discarded_branch_are_left_out(tmp_path: Path) -> None:
     found = command.collect(call, tmp_path, days=30, samples=0)
     shown = (found.runs, found.nodes, found.tests, found.metrics)
     assert [{one["run_id"] for one in rows} for rows in shown] == [{"r2", "r1"}] * 4
+    assert sorted(one["outcome"] for one in found.runs) == ["held", "rejected"]
