@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -22,21 +22,6 @@ def takes(route: Route, event: Event, target: str) -> bool:
     return not route.owners or bool(route.owners & {owner.casefold() for owner in event.owners})
 
 
-def suppressed(
-    route: Route,
-    event: Event,
-    delivered: Collection[DeliveredAlert],
-    suppress_hours: float,
-    now: datetime,
-) -> bool:
-    """Return whether the route got the same problem within the interval."""
-    since = now - timedelta(hours=suppress_hours)
-    return any(
-        alert.route == route.name and alert.fingerprint == event.fingerprint and alert.at > since
-        for alert in delivered
-    )
-
-
 def messages(
     events: Sequence[Event],
     settings: AlertSettings,
@@ -51,15 +36,14 @@ def messages(
     events gets each event once.
     """
     found = []
+    unique = list({event.fingerprint: event for event in events}.values())
+    since = now - timedelta(hours=settings.suppress_hours)
+    suppressed = {(alert.route, alert.fingerprint) for alert in delivered if alert.at > since}
     for route in settings.routes:
-        taken = [event for event in _unique(events) if takes(route, event, target)]
+        taken = [event for event in unique if takes(route, event, target)]
         for run_id, owners in dict.fromkeys((event.run_id, event.owners) for event in taken):
             group = [e for e in taken if (e.run_id, e.owners) == (run_id, owners)]
-            new = [
-                event
-                for event in group
-                if not suppressed(route, event, delivered, settings.suppress_hours, now)
-            ]
+            new = [e for e in group if (route.name, e.fingerprint) not in suppressed]
             if new:
                 ordered = sorted(new, key=lambda e: (_WORST_FIRST.index(e.severity), e.subject))
                 known = len(group) - len(new)
@@ -68,7 +52,3 @@ def messages(
                 before = [one.at for one in delivered if (one.route, one.fingerprint) in keys]
                 found.append(replace(message, reminds_of=max(before, default=None)))
     return found
-
-
-def _unique(events: Iterable[Event]) -> list[Event]:
-    return list({event.fingerprint: event for event in events}.values())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparkwap.alerts import render
 from sparkwap.alerts.decide import messages
-from sparkwap.alerts.model import Event, Message
+from sparkwap.alerts.model import Event
 from sparkwap.alerts.send import Delivery, deliver
 from sparkwap.catalog.model import LedgerRows
 from sparkwap.core import next_command
@@ -79,7 +79,8 @@ def lines_of(done: Sequence[Delivery]) -> list[str]:
     """Return the lines to print about the deliveries."""
     lines = []
     for delivery in done:
-        text = f"{delivery.message.route}: {_about(delivery.message)}"
+        about = render.title(delivery.message).partition(" (run ")[0]
+        text = f"{delivery.message.route}: {about}"
         if delivery.problem:
             lines.append(f"  alert not sent to {text}: {delivery.problem}")
         else:
@@ -88,10 +89,6 @@ def lines_of(done: Sequence[Delivery]) -> list[str]:
     if any(event.kind != "failed" for event in failed):
         lines.append(f"  To send it again: {next_command.sparkwap('alerts check')}")
     return lines
-
-
-def _about(message: Message) -> str:
-    return render.title(message).partition(" (run ")[0]
 
 
 def _rows(done: Delivery) -> list[dict[str, object]]:

@@ -37,6 +37,7 @@ _SECRET_LENGTH = 16
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
+@dataclass(eq=False)
 class Undelivered(Exception):
     """A try that failed.
 
@@ -46,11 +47,9 @@ class Undelivered(Exception):
         wait: Seconds to wait by the endpoint's ``Retry-After``; None if it has none.
     """
 
-    def __init__(self, problem: str, *, again: bool, wait: float | None = None) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.again = again
-        self.wait = wait
+    problem: str
+    again: bool
+    wait: float | None = None
 
 
 class Unanswered(Exception):

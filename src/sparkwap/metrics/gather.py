@@ -47,7 +47,8 @@ def gather(call: DbtCall) -> Facts:
 
     began, place = time.monotonic(), call.lake()
     parts, no_rows = Parts(), list[dict[str, Any]]()
-    lake = parts.read("lake", lambda: _opened(place))
+    exists = place.exists
+    lake = parts.read("lake", lambda: Lake(place.name, dict(place.properties)) if exists else None)
     with closing(lake) if lake else nullcontext():
         runs = parts.of_lake("runs", lake, lambda at: at.ledger.rows("runs"), no_rows)
         publishes = parts.of_lake("publishes", lake, _publishes, no_rows)
@@ -61,7 +62,7 @@ def gather(call: DbtCall) -> Facts:
         target=place.target,
         at=datetime.now(UTC),
         seconds=time.monotonic() - began,
-        lake_exists=place.exists,
+        lake_exists=exists,
         runs=runs,
         publishes=publishes,
         verdicts=verdicts,
@@ -98,10 +99,6 @@ class Parts:
 
 def _reason(error: Exception) -> str:
     return redact(str(error) or type(error).__name__)
-
-
-def _opened(place: LakePlace) -> Lake | None:
-    return Lake(place.name, dict(place.properties)) if place.exists else None
 
 
 def _publishes(lake: Lake) -> list[dict[str, Any]]:

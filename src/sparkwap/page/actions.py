@@ -25,13 +25,7 @@ OPERATIONS = ("wap_publish", "wap_discard", "wap_diff")
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of an operation.
-
-    Attributes:
-        command: The command as a person would type it.
-        ok: Whether dbt ended with exit code 0.
-        text: Its output, without secrets.
-    """
+    """The result of an operation: the command as typed, and its output without secrets."""
 
     command: str
     ok: bool

@@ -28,7 +28,6 @@ class KeyVersion:
         start: Its beginning; None if not known.
         end: Its end; None if it is current.
         changed: The shown columns that differ from the version before.
-        values: The shown columns.
     """
 
     number: int
@@ -52,8 +51,6 @@ def versions(
 
     Args:
         rows: Its rows, oldest first.
-        start: The column with the beginning of a version.
-        end: The column with its end.
         hidden: Columns, in lower case, whose values are not shown.
     """
     found: list[KeyVersion] = []

@@ -61,12 +61,7 @@ def publish_blocker(verdicts: Collection[str | None], in_use: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AttentionItem:
-    """An item that needs a person.
-
-    Attributes:
-        at: Its time; None if not known.
-        view: The view of the page with the details.
-    """
+    """An item that needs a person; ``view`` is the view of the page with the details."""
 
     at: datetime | None
     what: str

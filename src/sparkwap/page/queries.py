@@ -167,12 +167,7 @@ def tags(lake: Lake) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """A table whose rows are versions.
-
-    Attributes:
-        start: The column with the beginning of a version.
-        end: The column with its end.
-    """
+    """A table whose rows are versions, from their column ``start`` to their column ``end``."""
 
     identifier: Identifier
     start: str

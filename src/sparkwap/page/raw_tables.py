@@ -82,13 +82,7 @@ def _reason(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicLag:
-    """How far ``main`` has a topic.
-
-    Attributes:
-        newest: The time of the newest published message; None if there is none.
-        unread: The number of messages that are not published; None if it is unknown.
-        problem: Why it is unknown; empty if it is known.
-    """
+    """How far ``main`` has a topic; ``problem`` says why ``unread`` is not known."""
 
     model: str
     topic: str

@@ -208,11 +208,8 @@ def as_jinja(text: str) -> str:
 def _leaves(written: Any) -> Iterator[str]:
     if isinstance(written, str):
         yield written
-    elif isinstance(written, Mapping):
-        for value in written.values():
-            yield from _leaves(value)
-    elif isinstance(written, list | tuple):
-        for value in written:
+    elif isinstance(written, Mapping | list | tuple):
+        for value in written.values() if isinstance(written, Mapping) else written:
             yield from _leaves(value)
 
 

@@ -17,7 +17,7 @@ LIMIT = 60_000
 
 _SHOWN = 50
 _CELL = 300
-_TITLES: Mapping[Outcome, str] = {
+TITLES: Mapping[Outcome, str] = {
     "nothing": "has nothing to audit",
     "unfinished": "has an unfinished audit",
     "ready": "passed its audit",
@@ -30,6 +30,8 @@ _TITLES: Mapping[Outcome, str] = {
     "discarded": "is closed",
     "gone": "is gone: its audited tables no longer exist",
 }
+"""The outcomes as predicates of the branch."""
+
 _UNSEEN = "Readers of main do not see its changes."
 _SENTENCES: Mapping[Outcome, str] = {
     "nothing": "No model, seed or snapshot differs from the newest published code.",
@@ -55,11 +57,6 @@ def marker(branch: str) -> str:
     return f"<!-- sparkwap pr {branch} -->"
 
 
-def title(outcome: Outcome) -> str:
-    """Return the outcome as a predicate of the branch: "was rejected"."""
-    return _TITLES[outcome]
-
-
 def render(standing: BranchState, diff: str = "", limit: int = LIMIT) -> str:
     """Return the comment.
 
@@ -71,7 +68,7 @@ def render(standing: BranchState, diff: str = "", limit: int = LIMIT) -> str:
     """
     head = [
         marker(standing.branch),
-        f"### sparkwap: {_code(standing.branch)} {_TITLES[standing.outcome]}",
+        f"### sparkwap: {_code(standing.branch)} {TITLES[standing.outcome]}",
         "",
         _SENTENCES[standing.outcome],
     ]
@@ -142,7 +139,8 @@ def next_steps(standing: BranchState) -> list[tuple[str, str]]:
     if standing.outcome in ("ready", "moved"):
         return [("when it is merged", publish), close]
     if standing.outcome == "rejected":
-        built = next((row for row in standing.rejected if row["status"] == "built"), None)
+        stays = [row for row in standing.nodes if row["verdict"] == "rejected"]
+        built = next((row for row in stays if row["status"] == "built"), None)
         look = f"show --inline \"select * from {{{{ ref('{_ref(built)}') }}}}\""
         looks = [("look at it", next_command.dbt(look, branch=branch))] if built else []
         return [*looks, ("after a fix", audit), close]

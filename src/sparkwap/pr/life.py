@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,6 @@ class PullRequest:
     Args:
         wanted: The publish to compare the project with; None for the newest.
         select: Node selection; only its nodes are built, if they differ.
-        more: More arguments for ``dbt build``.
     """
 
     def __init__(
@@ -99,7 +99,6 @@ class PullRequest:
         self._more = tuple(more)
         self._tell = tell
         self._lake: Lake | None = None
-        self._manifest: Document | None = None
 
     @property
     def lake(self) -> Lake | None:
@@ -113,12 +112,10 @@ class PullRequest:
                 self._lake = Lake(found.name, found.properties)
         return self._lake
 
-    @property
+    @cached_property
     def manifest(self) -> Document:
         """The project as it is now."""
-        if self._manifest is None:
-            self._manifest = self._call.manifest(comment.command("audit", self.branch))
-        return self._manifest
+        return self._call.manifest(comment.command("audit", self.branch))
 
     def base(self) -> Base | None:
         """Return the publish to compare with; None if there is none yet."""
@@ -189,9 +186,6 @@ class PullRequest:
 
         Each audit discards the branch first, so that the branch starts from the present main and
         has no changes of an earlier push.
-
-        Args:
-            force: Take over the branch even if another run is using it.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / AUDIT).write_text("unfinished")
@@ -221,7 +215,7 @@ class PullRequest:
         found = self.standing()
         if found.outcome not in ("ready", "moved", "published", "nothing", "discarded"):
             raise NotPublished(
-                f"{self.branch} {comment.title(found.outcome)}, so nothing was published; readers "
+                f"{self.branch} {comment.TITLES[found.outcome]}, so nothing was published; readers "
                 f"of main see no change.\n{_next(found)}",
                 _OUTCOMES.get(found.outcome, "held"),
             )
@@ -362,7 +356,7 @@ class PullRequest:
             )
 
     def _tell_standing(self, found: BranchState) -> None:
-        self._tell(f"{self.branch} {comment.title(found.outcome)}")
+        self._tell(f"{self.branch} {comment.TITLES[found.outcome]}")
         steps = _next(found)
         if steps:
             self._tell(f"Next:\n{steps}")

@@ -44,11 +44,6 @@ class BranchState:
     manifests: Mapping[str, str | None] = field(default_factory=dict)
     published_by: str | None = None
 
-    @property
-    def rejected(self) -> tuple[Row, ...]:
-        """The nodes that were rejected."""
-        return tuple(row for row in self.nodes if row["verdict"] == "rejected")
-
 
 def standing(
     branch: str,

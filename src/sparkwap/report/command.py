@@ -111,12 +111,7 @@ def find_python(given: Path | None) -> Path:
 def collect(
     call: DbtCall, target: Path, *, days: int, samples: int, all_schemas: bool = False
 ) -> ReportFacts:
-    """Read the data of the report from the lake's ledger and dbt's target folder.
-
-    Args:
-        samples: Greatest number of stored rows of each failed test.
-        all_schemas: Include the runs of the target in every schema.
-    """
+    """Read the data of the report from the lake's ledger and dbt's target folder."""
     from sparkwap.ledger.records import ended_otherwise, own_rows
     from sparkwap.publish.lake import Lake
 
@@ -200,8 +195,6 @@ def write(facts: ReportFacts, page: Path, *, env: str, python: Path) -> None:
 
     Args:
         page: The HTML file. Its data, ``elementary_output.json``, is written to the same folder.
-        env: The name of the environment, for the page.
-        python: A Python that has ``elementary-data``.
     """
     page.parent.mkdir(parents=True, exist_ok=True)
     given = {
