@@ -232,7 +232,7 @@ class AlertSettings(_Settings):
     routes: tuple[Annotated[Chat | Mail | Webhook, Discriminator("type")], ...] = ()
     held_hours: Annotated[float, _number(0)] = 24.0
     quarantine: Annotated[float | None, _number(0)] = None
-    suppress_hours: Annotated[float, _number(0, 876_000)] = 24.0  # 100 years
+    suppress_hours: Annotated[float, _number(0)] = 24.0
     timeout: Annotated[float, _number(0.1, 300)] = 15.0
     tries: Annotated[int, _number(1, 20)] = 4
     sample_rows: Annotated[int, _number(0, 20)] = 0

@@ -65,8 +65,8 @@ def parts(manifest: Document) -> dict[str, dict[str, str]]:
     """Return the digests of the parts of all models, seeds, snapshots and tests, by id and part.
 
     The parts of a node are its text, its configuration as it is written, its contract, its
-    persisted descriptions, its place in the project, the tables of its sources, each macro that it
-    may call, also through other macros, and the project's variables that it may use.
+    persisted descriptions, its place in the project, each macro that it may call, also through
+    other macros, and the project's variables that it may use.
 
     Args:
         manifest: A reduced manifest, see `sparkwap.ledger.manifests.reduced`.
@@ -78,6 +78,7 @@ def parts(manifest: Document) -> dict[str, dict[str, str]]:
     # The name of a package is a scope of variables, and may be a word of any text.
     names = variables.keys() - packages - {manifest["metadata"].get("project_name")}
     named = words.naming(names)
+    # As a variable may name the table of a source, it is part of the code of what reads it.
     tables = {
         key: _digest([one.get("schema"), one.get("identifier")])
         for key, one in (manifest.get("sources") or {}).items()

@@ -54,7 +54,7 @@ _REBUILT = frozenset({"table", "seed"})
 
 @attr.define
 class GateTest:
-    """A test of a table: its name, and its status as in `sparkwap.gate.results.TestOutcome`."""
+    """A test of a table: its name, and its status as in `TestOutcome`."""
 
     name: str
     status: str

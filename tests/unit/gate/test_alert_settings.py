@@ -100,13 +100,9 @@ def test_illegal_routes(route: dict[str, Any], complaint: str) -> None:
 
 
 def test_one_error_lists_all_problems() -> None:
-    said = refused(
-        timeout=0, suppres_hours=1, suppress_hours=20_000_000, held_hours="soon",
-        routes=[SLACK, SLACK],
-    )  # fmt: skip
+    said = refused(timeout=0, suppres_hours=1, held_hours="soon", routes=[SLACK, SLACK])
     for part in (
         "timeout: 0",
-        "suppress_hours: 20000000; legal: a number from 0 to 876000",
         "did you mean suppress_hours",
         "held_hours: 'soon'",
         "called 'team'",
