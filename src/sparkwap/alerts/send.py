@@ -259,8 +259,7 @@ def _mail(mail: Mail, message: Message, seconds: float) -> None:
         nonlocal may_have_it
         may_have_it = True
         # Ends before `deliver` does, which would count the message as not sent.
-        left = deadline - time.monotonic() - _MARGIN_SECONDS
-        server.sock.settimeout(max(left, _MARGIN_SECONDS))
+        _wait_for(server, deadline - time.monotonic() - _MARGIN_SECONDS)
         return smtplib.SMTP.data(server, content)
 
     try:
@@ -270,7 +269,7 @@ def _mail(mail: Mail, message: Message, seconds: float) -> None:
             server.data = data  # type: ignore[assignment, method-assign]
             refused = server.send_message(text)
             with suppress(OSError, smtplib.SMTPException):
-                server.sock.settimeout(_MARGIN_SECONDS)
+                _wait_for(server, _MARGIN_SECONDS)
                 server.quit()
     except smtplib.SMTPAuthenticationError as error:
         raise Undelivered("the mail server refused user and password", again=False) from error
@@ -295,6 +294,11 @@ def _mail(mail: Mail, message: Message, seconds: float) -> None:
     if refused:
         count = len(refused)
         raise Undelivered(f"the mail server refused {count} of the recipients", again=False)
+
+
+def _wait_for(server: smtplib.SMTP, seconds: float) -> None:
+    if server.sock is not None:
+        server.sock.settimeout(max(seconds, _MARGIN_SECONDS))
 
 
 def recipients(mail: Mail, message: Message) -> list[str]:
