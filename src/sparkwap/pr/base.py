@@ -27,8 +27,8 @@ class Base:
     """A publish to compare a project with, and its code.
 
     Attributes:
-        modified: Nodes that dbt would find unmodified, although they count as modified, such as by
-            a variable of the project.
+        modified: Nodes that dbt may find unmodified, although they count as modified, by a variable
+            of the project or the table of a source.
         outdated: Other nodes with the code of this publish, whose own last publish had other code.
     """
 
@@ -82,7 +82,10 @@ def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base 
             return None
         found, last = _loaded(ledger, chosen), last_code(publishes)
     now, newest = digests(manifest), digests(found.manifest)
-    seen, compared = (digests({**one, VARIABLES: {}}) for one in (manifest, found.manifest))
+    # What dbt does not compare, or only as its flags say, is left out.
+    seen, compared = (
+        digests({**one, VARIABLES: {}, "sources": {}}) for one in (manifest, found.manifest)
+    )
     codes = {found.publish.manifest_hash: newest}
     modified, outdated = set(), set()
     for key, node in manifest["nodes"].items():
