@@ -139,10 +139,11 @@ def next_steps(standing: BranchState) -> list[tuple[str, str]]:
     if standing.outcome in ("ready", "moved"):
         return [("when it is merged", publish), close]
     if standing.outcome == "rejected":
-        stays = [row for row in standing.nodes if row["verdict"] == "rejected"]
-        built = next((row for row in stays if row["status"] == "built"), None)
-        look = f"show --inline \"select * from {{{{ ref('{_ref(built)}') }}}}\""
-        looks = [("look at it", next_command.dbt(look, branch=branch))] if built else []
+        rejected = (row for row in standing.nodes if row["verdict"] == "rejected")
+        looks = [
+            ("look at it", next_command.dbt(f'show --inline "select * from {ref}"', branch=branch))
+            for ref in [_ref(row["node_id"]) for row in rejected if row["status"] == "built"][:1]
+        ]
         return [*looks, ("after a fix", audit), close]
     if standing.outcome == "held":
         return [status, ("after that", audit), close]
@@ -156,8 +157,9 @@ def next_steps(standing: BranchState) -> list[tuple[str, str]]:
     return []
 
 
-def _ref(row: Row | None) -> str:
-    return name_of(row["node_id"]).split(".")[0] if row else ""
+def _ref(node_id: str) -> str:
+    name, _, version = name_of(node_id).partition(".v")
+    return f"{{{{ ref('{name}', v='{version}') }}}}" if version else f"{{{{ ref('{name}') }}}}"
 
 
 def _verdict(row: Row, standing: BranchState) -> str:
