@@ -173,6 +173,7 @@ class Versioned:
     start: str
     end: str
     columns: tuple[str, ...]
+    keys: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -188,7 +189,10 @@ def versioned(lake: Lake) -> list[Versioned]:
         for start in STARTS:
             end = start.replace("from", "to")
             if start in columns and end in columns:
-                found.append(Versioned(identifier, start, end, columns))
+                # Arrays, maps and structs cannot be counted.
+                keys = (c.name for c in state.columns if "<" not in c.type)
+                own = tuple(k for k in keys if k not in (start, end) and not k.startswith("_"))
+                found.append(Versioned(identifier, start, end, columns, own))
                 break
     return found
 

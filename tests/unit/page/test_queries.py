@@ -121,6 +121,9 @@ def people(lake: Lake) -> queries.Versioned:
     rows = ids(
         7, 7, 8,
         city=pa.array(["Rome", "Oslo", "Bonn"]),
+        tags=pa.array([["a"], [], None]),
+        address=pa.array([{"zip": 1}, None, None]),
+        _loaded_at=pa.array([1, 2, 3]),
         valid_from=pa.array([times[0], times[1], times[2]], pa.timestamp("us")),
         valid_to=pa.array([times[1], None, None], pa.timestamp("us")),
     )  # fmt: skip
@@ -134,6 +137,7 @@ def people(lake: Lake) -> queries.Versioned:
 
 def test_tables_with_versions_are_found_by_their_columns(people: queries.Versioned) -> None:
     assert (people.name, people.start, people.end) == ("s.people", "valid_from", "valid_to")
+    assert people.keys == ("id", "city"), "other columns cannot be counted or are no keys"
 
 
 def test_keys_with_most_versions_come_first(lake: Lake, people: queries.Versioned) -> None:

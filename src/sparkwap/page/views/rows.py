@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import streamlit as st
 
 from sparkwap.core import next_command
@@ -90,10 +88,8 @@ def draw_key(page: Page) -> None:
     left, middle, right = st.columns(3)
     table = left.selectbox("table", tables, format_func=lambda t: t.name, key="history")
     hidden = page.hidden(table.name, table.columns)
-    names = [
-        c for c in table.columns if c not in (table.start, table.end) and not c.startswith("_")
-    ]
-    key = middle.selectbox("key column", names, index=_key_index(page, table, names), key="key")
+    index = _key_index(page, table)
+    key = middle.selectbox("key column", table.keys, index=index, key="key")
     if key.lower() in hidden:
         st.warning(
             escape_markdown(f"{key} is personal, so its values are not shown. Choose another.")
@@ -136,11 +132,11 @@ def draw_key(page: Page) -> None:
     )
 
 
-def _key_index(page: Page, table: queries.Versioned, names: Sequence[str]) -> int:
+def _key_index(page: Page, table: queries.Versioned) -> int:
     """Return the position of the model's unique_key among the columns; 0 if it has none."""
     for node in (page.manifest or {}).get("nodes", {}).values():
         if f"{node.get('schema')}.{node.get('alias')}" == table.name:
             given = (node.get("config") or {}).get("unique_key")
             first = given[0] if isinstance(given, list) and given else given
-            return names.index(first) if first in names else 0
+            return table.keys.index(first) if first in table.keys else 0
     return 0
