@@ -192,7 +192,8 @@ def versioned(lake: Lake) -> list[Versioned]:
                 # Arrays, maps and structs cannot be counted.
                 keys = (c.name for c in state.columns if "<" not in c.type)
                 own = tuple(k for k in keys if k not in (start, end) and not k.startswith("_"))
-                found.append(Versioned(identifier, start, end, columns, own))
+                if own:
+                    found.append(Versioned(identifier, start, end, columns, own))
                 break
     return found
 
