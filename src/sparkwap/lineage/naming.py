@@ -8,9 +8,6 @@ from uuid import UUID
 
 from sparkwap.lineage.model import Parent
 
-_NAMESPACE = "dbt"
-_PARENT_PARTS = 3
-
 
 def dataset_namespace(catalog: Mapping[str, str]) -> str:
     """Return the namespace of a catalog's tables, without secrets, by PyIceberg's properties.
@@ -32,7 +29,7 @@ def dataset_namespace(catalog: Mapping[str, str]) -> str:
 
 def job_namespace(environment: Mapping[str, str]) -> str:
     """Return the namespace of jobs: ``OPENLINEAGE_NAMESPACE``, or that of openlineage-dbt."""
-    return environment.get("OPENLINEAGE_NAMESPACE") or _NAMESPACE
+    return environment.get("OPENLINEAGE_NAMESPACE") or "dbt"
 
 
 def command_job(project: str, environment: Mapping[str, str]) -> str:
@@ -43,7 +40,7 @@ def command_job(project: str, environment: Mapping[str, str]) -> str:
 def parent(environment: Mapping[str, str]) -> Parent | None:
     """Return the run in ``OPENLINEAGE_PARENT_ID``, which schedulers set; None if there is none."""
     parts = environment.get("OPENLINEAGE_PARENT_ID", "").split("/")
-    if len(parts) != _PARENT_PARTS or not all(parts):
+    if len(parts) != 3 or not all(parts):
         return None
     namespace, job, run_id = parts
     try:

@@ -31,8 +31,6 @@ STATES = ("held", "rejected", "publishing_off", "in_use", "no_verdict")
 OWN, NAMED, REPLAY = "own", "named", "replay"
 """The kinds of branches."""
 
-_NOT_A_TABLE = "failures"
-
 
 @dataclass(frozen=True, slots=True)
 class BranchFacts:
@@ -306,7 +304,7 @@ def _of_verdicts(
     found: dict[tuple[str, ...], float] = {}
     for row in rows:
         table = (row["schema"], row["name"])
-        if row["resource_type"] != _NOT_A_TABLE and (shown is None or table in shown):
+        if row["resource_type"] != "failures" and (shown is None or table in shown):
             key = known.key(row["run_id"], row["branch"])
             _keep_last(found, (*key, *table, row["verdict"]), row["built_at"])
     for labels, at in sorted(found.items()):

@@ -84,7 +84,7 @@ class Parts:
         try:
             return read()
         except Exception as error:
-            self.faults[name] = _reason(error)
+            self.faults[name] = redact(str(error) or type(error).__name__)
             return None
 
     def of_lake(
@@ -95,10 +95,6 @@ class Parts:
             self.faults[name] = self.faults["lake"]
             return None
         return empty if lake is None else self.read(name, lambda: read(lake))
-
-
-def _reason(error: Exception) -> str:
-    return redact(str(error) or type(error).__name__)
 
 
 def _publishes(lake: Lake) -> list[dict[str, Any]]:

@@ -32,16 +32,13 @@ class Done:
     text: str
 
 
-Runner = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
 def perform(
     call: DbtCall,
     operation: str,
     arguments: Mapping[str, Any],
     *,
     open_branches: Sequence[str],
-    run: Runner = subprocess.run,
+    run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run,
 ) -> Done:
     """Call one of `OPERATIONS` for an open audit branch.
 

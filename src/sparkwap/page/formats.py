@@ -10,7 +10,6 @@ from typing import Any
 
 from sparkwap.core.text import age
 
-_SHORT_TEXT = 160
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~$:&@/])")
 
 
@@ -93,7 +92,7 @@ def escape_markdown(text: str) -> str:
     return _MARKUP.sub(r"\\\1", text)
 
 
-def shorten(text: str | None, limit: int = _SHORT_TEXT) -> str:
+def shorten(text: str | None, limit: int = 160) -> str:
     """Return a text on one line, cut after ``limit`` characters."""
     line = " ".join((text or "").split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
