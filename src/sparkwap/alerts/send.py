@@ -204,7 +204,8 @@ def _post(route: Chat | Webhook, message: Message, seconds: float) -> None:
             url,
             data=body,
             headers=headers,
-            timeout=(connect, seconds - connect),
+            # Ends before `deliver` does, which would count the message as not sent.
+            timeout=(connect, max(seconds - connect - _MARGIN_SECONDS, _MARGIN_SECONDS)),
             # A redirect could send the message and its signature to any address.
             allow_redirects=False,
             # Only the status is needed; the body may never end.
