@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import email
 import email.policy
 import http.server
@@ -99,6 +100,7 @@ class MailServer:
         received: the mails that it took.
         recipients: of each of them.
         logins: user and password of each login.
+        late: seconds until it says that it has taken a mail.
     """
 
     port: int = 0
@@ -106,6 +108,7 @@ class MailServer:
     received: list[EmailMessage] = field(default_factory=list)
     recipients: list[list[str]] = field(default_factory=list)
     logins: list[tuple[str, str]] = field(default_factory=list)
+    late: float = 0.0
 
     async def handle_DATA(self, _: SMTP, __: Session, envelope: Envelope) -> str:  # noqa: N802
         if self.answers:
@@ -114,6 +117,7 @@ class MailServer:
         parsed = email.message_from_bytes(content, policy=email.policy.default)
         self.received.append(cast(EmailMessage, parsed))
         self.recipients.append(list(envelope.rcpt_tos))
+        await asyncio.sleep(self.late)
         return "250 taken"
 
     def authenticate(self, _: Any, __: Any, ___: Any, ____: Any, given: Any) -> AuthResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -58,15 +59,8 @@ def register_alerts(commands: Commands) -> None:
         parser.set_defaults(handler=handler)
 
 
-# ---------------------------------------------------------------- decisions
-
-
 def samples(settings: AlertSettings, names: Sequence[str], target: str) -> list[Message]:
-    """Return the messages of a test: one for each route, or for each named route.
-
-    Raises:
-        ConfigError: There are no routes, or there is no route of a name.
-    """
+    """Return the messages of a test: one for each route, or for each named route."""
     if not settings.routes:
         raise ConfigError(f"There are no routes, so nothing was sent. {_HOW}")
     routes = [settings.route(name) for name in names] or list(settings.routes)
@@ -92,9 +86,6 @@ def test_lines(done: Sequence[Delivery], settings: AlertSettings) -> list[str]:
             "a route without owners gets all events"
         )
     return lines
-
-
-# ---------------------------------------------------------------- the commands
 
 
 def _settings(call: DbtCall) -> AlertSettings:
@@ -152,11 +143,8 @@ def check(call: DbtCall, settings: AlertSettings) -> CommandEnd:
     if not found.exists:
         print("There is no lake yet, so there is nothing to check.")
         return _end([])
-    lake = Lake(found.name, dict(found.properties))
-    try:
+    with closing(Lake(found.name, dict(found.properties))) as lake:
         news = everything(lake, settings, manifest, of_manifest(manifest), str(uuid.uuid4()))
         done = notify(lake.ledger, news, settings, target=found.target)
-    finally:
-        lake.close()
     print("\n".join(lines_of(done)) or "There is nothing new.")
     return _end(done)

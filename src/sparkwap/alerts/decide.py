@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sparkwap.alerts.model import Event, Message
@@ -21,21 +22,6 @@ def takes(route: Route, event: Event, target: str) -> bool:
     return not route.owners or bool(route.owners & {owner.casefold() for owner in event.owners})
 
 
-def suppressed(
-    route: Route,
-    event: Event,
-    delivered: Collection[DeliveredAlert],
-    suppress_hours: float,
-    now: datetime,
-) -> bool:
-    """Return whether the route got the same problem within the interval."""
-    since = now - timedelta(hours=suppress_hours)
-    return any(
-        alert.route == route.name and alert.fingerprint == event.fingerprint and alert.at > since
-        for alert in delivered
-    )
-
-
 def messages(
     events: Sequence[Event],
     settings: AlertSettings,
@@ -48,30 +34,21 @@ def messages(
 
     An event with several owners is in one message for all of them, so a route that takes all
     events gets each event once.
-
-    Args:
-        events: The events.
-        settings: The routes, and the interval of suppression.
-        delivered: The alerts that were delivered before.
-        target: dbt's target.
-        now: The time.
     """
     found = []
+    unique = list({event.fingerprint: event for event in events}.values())
+    since = now - timedelta(hours=settings.suppress_hours)
+    suppressed = {(alert.route, alert.fingerprint) for alert in delivered if alert.at > since}
     for route in settings.routes:
-        taken = [event for event in _unique(events) if takes(route, event, target)]
+        taken = [event for event in unique if takes(route, event, target)]
         for run_id, owners in dict.fromkeys((event.run_id, event.owners) for event in taken):
             group = [e for e in taken if (e.run_id, e.owners) == (run_id, owners)]
-            new = [
-                event
-                for event in group
-                if not suppressed(route, event, delivered, settings.suppress_hours, now)
-            ]
+            new = [e for e in group if (route.name, e.fingerprint) not in suppressed]
             if new:
                 ordered = sorted(new, key=lambda e: (_WORST_FIRST.index(e.severity), e.subject))
                 known = len(group) - len(new)
-                found.append(Message(route.name, run_id, target, owners, tuple(ordered), known))
+                message = Message(route.name, run_id, target, owners, tuple(ordered), known)
+                keys = {(route.name, event.fingerprint) for event in new}
+                before = [one.at for one in delivered if (one.route, one.fingerprint) in keys]
+                found.append(replace(message, reminds_of=max(before, default=None)))
     return found
-
-
-def _unique(events: Iterable[Event]) -> list[Event]:
-    return list({event.fingerprint: event for event in events}.values())

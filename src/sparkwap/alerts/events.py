@@ -35,8 +35,6 @@ class Failure:
     """A test that did not pass.
 
     Attributes:
-        test_id: dbt's unique id.
-        name: Its name.
         reads: Ids of the nodes whose rows it reads.
         failures: Number of failed rows; None if unknown.
     """
@@ -52,7 +50,6 @@ class Quarantined:
     """The quarantine of a raw table.
 
     Attributes:
-        node_id: The raw table's node.
         name: Its name, ``schema.table``.
         bad: Rows in quarantine that no replay has accepted.
         rows: Rows of the raw table.
@@ -80,12 +77,7 @@ def of_run(
     Tables that are held because of these get no events of their own.
 
     Args:
-        closing: The end of the run.
         failures: The tests of this invocation that did not pass.
-        run_id: dbt's invocation id.
-        branch: The audit branch.
-        at: When it ended.
-        project: Owners and personal columns.
         ways: Purpose and command of the next steps, as in the summary.
         samples: Rows that failed a test, by its id.
     """
@@ -93,7 +85,9 @@ def of_run(
     names = {node.node_id: node.name for node in closing.nodes}
     commands = tuple(NextCommand(purpose, command) for purpose, command in ways)
     live = closing.published
-    state = f"{_tables(live)} published." if live else f"Nothing was published{readers(closing)}"
+    state = f"Nothing was published{readers(closing)}"
+    if live:
+        state = f"{counted(live, 'table')} {'was' if live == 1 else 'were'} published."
 
     def event(kind: Kind, node_id: str, reasons: Sequence[str]) -> Event:
         tests = [f for f in failures if node_id in f.reads] if kind == "rejected" else []
@@ -163,10 +157,7 @@ def of_rollback(
     """Return an event for each table that a rollback has put back.
 
     Args:
-        publishes: The publishes that were undone.
         run_id: The invocation that rolled back.
-        at: When it rolled back.
-        project: Owners.
         node_ids: Node by table name.
     """
     found = []
@@ -207,12 +198,8 @@ def of_branch(
     """Return the events of tables on an audit branch that are rejected, or held too long.
 
     Args:
-        branch: The branch.
         rows: The latest row of each of its nodes, from the ledger.
         standing: Tables that have a candidate on the branch, ``schema.table``.
-        held_for: How long a candidate may be held.
-        now: The time.
-        project: Owners and personal columns.
     """
     candidates = set(standing)
     see = NextCommand("see why", next_command.operation("wap_status", branch))
@@ -220,9 +207,9 @@ def of_branch(
     found = []
     for row in rows:
         name, verdict = f"{row['schema']}.{row['name']}", row["verdict"]
-        kind: Kind = "held" if verdict != "rejected" else "rejected"
-        if verdict == "rejected" and row.get("refusal"):
-            kind = "refused"
+        kind: Kind = "held"
+        if verdict == "rejected":
+            kind = "refused" if row.get("refusal") else "rejected"
         age = now - row["built_at"]
         waits = verdict == "held" and name in candidates and row["reason"] != PUBLISHING_OFF
         if not (verdict == "rejected" or (waits and age >= held_for)):
@@ -320,10 +307,6 @@ def _reasons(reasons: Iterable[str], node_id: str, project: Project) -> tuple[st
 def _shown(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else line[: _LONGEST - 4] + " ..."
-
-
-def _tables(count: int) -> str:
-    return f"{count:,} table{' was' if count == 1 else 's were'}"
 
 
 def _limit(threshold: float) -> str:

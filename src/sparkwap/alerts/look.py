@@ -28,21 +28,14 @@ _ROLLBACK_HOURS = 24
 
 
 def quarantined(catalog: Catalog, raw: Mapping[str, str]) -> list[Quarantined]:
-    """Return the published quarantines of some raw tables.
-
-    Args:
-        catalog: The catalog.
-        raw: Table name, ``schema.table``, by node id; only published tables count.
-    """
+    """Return the published quarantines of raw tables, given as ``schema.table`` by node id."""
     found = []
     for node_id, name in sorted(raw.items()):
         schema, _, table_name = name.partition(".")
-        table = published(catalog, (schema, table_name))
-        if table is None:
-            continue
-        bad = len(open_rows(table))
-        rows = table.scan("_kind = 'row'").count() if bad else 0
-        found.append(Quarantined(node_id, name, bad, rows))
+        if (table := published(catalog, (schema, table_name))) is not None:
+            bad = len(open_rows(table))
+            rows = table.scan("_kind = 'row'").count() if bad else 0
+            found.append(Quarantined(node_id, name, bad, rows))
     return found
 
 
@@ -100,37 +93,16 @@ def rollbacks(
 def everything(
     lake: Lake, settings: AlertSettings, manifest: Mapping[str, Any], project: Project, run_id: str
 ) -> list[Event]:
-    """Return all events of a lake in its present state.
-
-    Args:
-        lake: The lake.
-        settings: The limits.
-        manifest: dbt's ``manifest.json``.
-        project: The project of the manifest.
-        run_id: An id for events that belong to no run.
-    """
+    """Return all events of a lake now; ``run_id`` is for those that belong to no run."""
     now = datetime.now(UTC)
     nodes = [node for node in manifest["nodes"].values() if node["resource_type"] in BUILT]
-    found = [
-        *waiting(lake, settings, project, now),
-        *rollbacks(
-            lake,
-            project,
-            {f"{node['schema']}.{node['alias']}": node["unique_id"] for node in nodes},
-            now,
-        ),
-    ]
+    names = {node["unique_id"]: f"{node['schema']}.{node['alias']}" for node in nodes}
+    node_ids = {name: node_id for node_id, name in names.items()}
+    found = [*waiting(lake, settings, project, now), *rollbacks(lake, project, node_ids, now)]
     if settings.quarantine is not None:
-        raw = {
-            node["unique_id"]: f"{node['schema']}.{node['alias']}"
-            for node in nodes
-            if has_entry(node)
-        }
+        raw = {node["unique_id"]: names[node["unique_id"]] for node in nodes if has_entry(node)}
+        bad = quarantined(lake.catalog, raw)
         found += events.of_quarantine(
-            quarantined(lake.catalog, raw),
-            settings.quarantine,
-            run_id=run_id,
-            at=now,
-            project=project,
+            bad, settings.quarantine, run_id=run_id, at=now, project=project
         )
     return found

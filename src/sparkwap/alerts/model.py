@@ -28,7 +28,6 @@ class FailedRows:
 
     Attributes:
         columns: The columns that may be shown.
-        rows: Their values as text.
         withheld: Which columns are not shown, and why; empty if all are shown.
     """
 
@@ -60,15 +59,9 @@ class Event:
     """An event of one table or of a whole run.
 
     Attributes:
-        kind: The kind of event.
         subject: ``schema.table``, or the name of the run.
-        run_id: dbt's invocation id of the run.
-        at: The time.
         owners: The owners by the project's ``meta.owner``; empty if there are none.
-        reasons: The reasons, in words.
-        tests: The tests that failed.
         branch: The audit branch of the candidate; None if there is none.
-        commands: The next commands.
         state: The state that readers of main see now, in words.
         key: Part of the fingerprint, beside kind and subject.
     """
@@ -107,13 +100,10 @@ class Message:
     """A message to one route: the events of one run for one set of owners.
 
     Attributes:
-        route: The route's name.
-        run_id: The run.
-        target: dbt's target.
-        owners: The owners of the tables.
         events: The events, errors first.
         known: Number of further events that the route got within the interval of suppression.
         left_out: Events that are not shown, because the message would be too long.
+        reminds_of: When the route last got one of the events; None if it never did.
     """
 
     route: str
@@ -123,6 +113,7 @@ class Message:
     events: tuple[Event, ...]
     known: int = 0
     left_out: tuple[Event, ...] = ()
+    reminds_of: datetime | None = None
 
     @property
     def all_events(self) -> tuple[Event, ...]:
@@ -136,6 +127,10 @@ class Message:
 
     @property
     def message_id(self) -> str:
-        """An id of the message, which is equal in each try."""
-        parts = [self.route, self.run_id, *sorted(event.fingerprint for event in self.all_events)]
+        """An id of the message, which is equal in each try, also of a later command."""
+        events = sorted(event.fingerprint for event in self.all_events)
+        # `sparkwap alerts check` finds quarantines, which belong to no run.
+        is_of_run = any(event.kind != "quarantine" for event in self.all_events)
+        run = self.run_id if is_of_run else self.target
+        parts = [self.route, run, str(self.reminds_of), *events]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]

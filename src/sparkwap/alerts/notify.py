@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparkwap.alerts import render
 from sparkwap.alerts.decide import messages
-from sparkwap.alerts.model import Event, Message
+from sparkwap.alerts.model import Event
 from sparkwap.alerts.send import Delivery, deliver
 from sparkwap.catalog.model import LedgerRows
 from sparkwap.core import next_command
@@ -18,6 +18,10 @@ from sparkwap.gate.alert_settings import AlertSettings
 
 if TYPE_CHECKING:
     from sparkwap.ledger.ledger import Ledger
+
+
+_RECENT = timedelta(days=90)
+"""How long a reminder has another id than the alert before it."""
 
 
 def notify(
@@ -30,20 +34,11 @@ def notify(
     """Send new events, and record the deliveries, so that no process sends them again.
 
     If there is no record, as after a death of the process, the next one sends the events again.
-
-    Args:
-        ledger: The ledger; its table ``alerts`` has the deliveries of all processes.
-        events: The events.
-        settings: The routes.
-        target: dbt's target.
-
-    Raises:
-        SparkwapError: The ledger cannot be read.
     """
     if not events or not settings.routes:
         return []
     now = datetime.now(UTC)
-    delivered = ledger.delivered_since(now - timedelta(hours=settings.suppress_hours))
+    delivered = ledger.delivered_since(now - max(_RECENT, timedelta(hours=settings.suppress_hours)))
     due = messages(events, settings, delivered, target=target, now=now)
     if not due:
         return []
@@ -84,7 +79,8 @@ def lines_of(done: Sequence[Delivery]) -> list[str]:
     """Return the lines to print about the deliveries."""
     lines = []
     for delivery in done:
-        text = f"{delivery.message.route}: {_about(delivery.message)}"
+        about = render.title(delivery.message).partition(" (run ")[0]
+        text = f"{delivery.message.route}: {about}"
         if delivery.problem:
             lines.append(f"  alert not sent to {text}: {delivery.problem}")
         else:
@@ -93,10 +89,6 @@ def lines_of(done: Sequence[Delivery]) -> list[str]:
     if any(event.kind != "failed" for event in failed):
         lines.append(f"  To send it again: {next_command.sparkwap('alerts check')}")
     return lines
-
-
-def _about(message: Message) -> str:
-    return render.title(message).partition(" (run ")[0]
 
 
 def _rows(done: Delivery) -> list[dict[str, object]]:

@@ -16,11 +16,7 @@ _NUMBER = re.compile(r"(?:wap_)?[0-9a-f]{8}[0-9a-f-]*|\d[\d,]*")
 
 @dataclass(frozen=True)
 class Project(PersonalMarks):
-    """The owners and the marks of personal columns of a project.
-
-    Attributes:
-        groups: dbt's groups, by name.
-    """
+    """The owners and the marks of personal columns of a project."""
 
     groups: Mapping[str, Mapping[str, Any]]
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from email.message import EmailMessage
-from email.utils import format_datetime, make_msgid
+from email.utils import format_datetime
 from functools import cache
 from typing import Any
 
@@ -224,7 +224,8 @@ def mail(message: Message, sender: str, to: Sequence[str]) -> EmailMessage:
     found["To"] = ", ".join(_one_line(address) for address in to)
     found["Date"] = format_datetime(max(event.at for event in message.events))
     domain = sender.rpartition("@")[2].strip("> ") or "sparkwap"
-    found["Message-ID"] = make_msgid(message.message_id[:16], domain)
+    # The same in each try, so that a mail that arrives twice is shown once.
+    found["Message-ID"] = f"<{message.message_id}@{domain}>"
     # Vacation notes and ticket systems do not answer such a mail.
     found["Auto-Submitted"] = "auto-generated"
     found.set_content(redact(plain(shown)))
@@ -314,9 +315,7 @@ def _why(event: Event) -> list[str]:
 
 
 def _counted(test: FailedTest) -> str:
-    if test.failures is None:
-        return ""
-    return f" ({counted(test.failures, 'row')})"
+    return "" if test.failures is None else f" ({counted(test.failures, 'row')})"
 
 
 def _samples(event: Event) -> list[tuple[FailedTest, FailedRows]]:
@@ -325,9 +324,8 @@ def _samples(event: Event) -> list[tuple[FailedTest, FailedRows]]:
 
 
 def _rows(sample: FailedRows) -> list[str]:
-    if not sample.columns:
-        return []
-    return [" | ".join(cells) for cells in (sample.columns, *sample.rows)]
+    lines = (sample.columns, *sample.rows) if sample.columns else ()
+    return [" | ".join(cells) for cells in lines]
 
 
 def _commands(events: Iterable[Event]) -> list[NextCommand]:

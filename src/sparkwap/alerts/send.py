@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -29,13 +30,14 @@ from sparkwap.gate.alert_settings import OWNER, PORTS, Chat, Mail, Route, Webhoo
 if TYPE_CHECKING:
     import tenacity
 
-_CONNECT_SECONDS = 5.0
+_CONNECT_SECONDS, _MARGIN_SECONDS = 5.0, 0.1
 _UNANSWERED = "it did not answer in time, so it may not have got the alert"
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
 _SECRET_LENGTH = 16
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
+@dataclass(eq=False)
 class Undelivered(Exception):
     """A try that failed.
 
@@ -45,11 +47,9 @@ class Undelivered(Exception):
         wait: Seconds to wait by the endpoint's ``Retry-After``; None if it has none.
     """
 
-    def __init__(self, problem: str, *, again: bool, wait: float | None = None) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.again = again
-        self.wait = wait
+    problem: str
+    again: bool
+    wait: float | None = None
 
 
 class Unanswered(Exception):
@@ -61,8 +61,6 @@ class Delivery:
     """The result of sending a message.
 
     Attributes:
-        message: The message.
-        tries: Number of tries.
         problem: Why it was not delivered; empty if it was.
         doubt: Why a message that was sent may arrive never or twice; empty if it has arrived.
     """
@@ -80,17 +78,7 @@ def deliver(
     timeout: float,
     tries: int,
 ) -> list[Delivery]:
-    """Deliver messages; returns after ``timeout`` seconds at the latest.
-
-    Args:
-        messages: The messages.
-        routes: The routes by name.
-        timeout: Seconds for all messages together.
-        tries: Greatest number of tries of each message.
-
-    Returns:
-        A delivery for each message, in the order of the messages.
-    """
+    """Return a delivery for each message, in their order, after ``timeout`` seconds at most."""
     deadline = time.monotonic() + timeout
     done: dict[int, Delivery] = {}
     begun: Counter[int] = Counter()
@@ -177,13 +165,7 @@ def _wait(state: tenacity.RetryCallState) -> float:
 
 
 def attempt(route: Route, message: Message, seconds: float) -> None:
-    """Make one try, by the type of the route.
-
-    Raises:
-        Undelivered: The try failed.
-        Unanswered: The message was sent, and there was no answer.
-        ConfigError: An environment variable is not set.
-    """
+    """Make one try, by the type of the route."""
     if isinstance(route, Mail):
         _mail(route, message, seconds)
     elif isinstance(route, Chat | Webhook):
@@ -222,7 +204,8 @@ def _post(route: Chat | Webhook, message: Message, seconds: float) -> None:
             url,
             data=body,
             headers=headers,
-            timeout=(connect, seconds - connect),
+            # Ends before `deliver` does, which would count the message as not sent.
+            timeout=(connect, max(seconds - connect - _MARGIN_SECONDS, _MARGIN_SECONDS)),
             # A redirect could send the message and its signature to any address.
             allow_redirects=False,
             # Only the status is needed; the body may never end.
@@ -271,13 +254,24 @@ def _mail(mail: Mail, message: Message, seconds: float) -> None:
     password = mail.password.read() if mail.password is not None else None
     remember(password)
     text = render.mail(message, mail.sender.read(), to)
-    ready = False
+    deadline, may_have_it = time.monotonic() + seconds, False
+
+    def data(content: bytes) -> tuple[int, bytes]:
+        nonlocal may_have_it
+        may_have_it = True
+        # Ends before `deliver` does, which would count the message as not sent.
+        _wait_for(server, deadline - time.monotonic() - _MARGIN_SECONDS)
+        return smtplib.SMTP.data(server, content)
+
     try:
-        with _connect(mail, seconds) as server:
+        with closing(_connect(mail, seconds)) as server:
             if mail.user is not None and password is not None:
                 server.login(mail.user.read(), password)
-            ready = True
+            server.data = data  # type: ignore[assignment, method-assign]
             refused = server.send_message(text)
+            with suppress(OSError, smtplib.SMTPException):
+                _wait_for(server, _MARGIN_SECONDS)
+                server.quit()
     except smtplib.SMTPAuthenticationError as error:
         raise Undelivered("the mail server refused user and password", again=False) from error
     except smtplib.SMTPRecipientsRefused as error:
@@ -292,15 +286,20 @@ def _mail(mail: Mail, message: Message, seconds: float) -> None:
         raise Undelivered(f"the mail server answered {code}", again=code < 500) from error
     except ssl.SSLError as error:
         raise Undelivered("the mail server's TLS cannot be verified", again=False) from error
-    except TimeoutError as error:
-        if ready:
-            raise Unanswered from error
-        raise Undelivered("the mail server did not answer in time", again=True) from error
     except (OSError, smtplib.SMTPException) as error:
-        raise Undelivered("the mail server cannot be reached", again=True) from error
+        if may_have_it:
+            raise Unanswered from error
+        timed_out = isinstance(error, TimeoutError)
+        why = "did not answer in time" if timed_out else "cannot be reached"
+        raise Undelivered(f"the mail server {why}", again=True) from error
     if refused:
         count = len(refused)
         raise Undelivered(f"the mail server refused {count} of the recipients", again=False)
+
+
+def _wait_for(server: smtplib.SMTP, seconds: float) -> None:
+    if server.sock is not None:
+        server.sock.settimeout(max(seconds, _MARGIN_SECONDS))
 
 
 def recipients(mail: Mail, message: Message) -> list[str]:

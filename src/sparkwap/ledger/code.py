@@ -74,16 +74,27 @@ def parts(manifest: Document) -> dict[str, dict[str, str]]:
     macros = manifest["macros"]
     texts = {key: _digest(str(macro["macro_sql"])) for key, macro in macros.items()}
     words, variables = ProjectMacros(macros), manifest.get(VARIABLES) or {}
-    named = words.naming(variables.keys())
+    packages = {one["package_name"] for one in macros.values()}
+    # The name of a package is a scope of variables, and may be a word of any text.
+    names = variables.keys() - packages - {manifest["metadata"].get("project_name")}
+    named = words.naming(names)
+    # As a variable may name the table of a source, it is part of the code of what reads it.
+    tables = {
+        key: _digest([one.get("schema"), one.get("identifier")])
+        for key, one in (manifest.get("sources") or {}).items()
+    }
     found = {}
     for key, node in manifest["nodes"].items():
         if node["resource_type"] in BUILT or node["resource_type"] == "test":
-            own = words.of(node)
-            used = (variables.keys() & _words(node)).union(*(named[one] for one in own))
+            own, scopes = words.of(node), ("", node.get("package_name"))
+            used = _named_in(_text(node), names).union(*(named[one] for one in own))
+            values = {one: [variables[one].get(scope) for scope in scopes] for one in used}
+            read = tables.keys() & set((node.get("depends_on") or {}).get("nodes") or ())
             found[key] = {
                 **{part: _digest(value) for part, value in _parts(node).items()},
+                **{f"source {name_of(one)}": tables[one] for one in read},
                 **{f"macro {one}": texts[one] for one in {*called(node, macros), *own}},
-                **{f"{_VARIABLE}{one}": _digest(variables[one]) for one in used},
+                **{f"{_VARIABLE}{one}": _digest(value) for one, value in values.items()},
             }
     return found
 
@@ -192,7 +203,7 @@ class ProjectMacros:
             overrides: Only these macros of dbt may call one of the project in their place; None for
                 all of them, and for the materializations of the project.
         """
-        waiting = _words(node)
+        waiting = set(_WORD.findall(_text(node)))
         waiting.add(f"test_{(node.get('test_metadata') or {}).get('name')}")
         found = self._texts.keys() & set(called(node, self._macros)) | {
             key for key, name in self._overrides.items() if overrides is None or name in overrides
@@ -214,13 +225,16 @@ class ProjectMacros:
 
     def naming(self, names: Collection[str]) -> dict[str, set[str]]:
         """Return the ids of the project's macros, each with the names that are words of it."""
-        return {
-            key: {*names} & set(_WORD.findall(text)) if names else set()
-            for key, text in self._texts.items()
-        }
+        return {key: _named_in(text, names) for key, text in self._texts.items()}
 
 
-def _words(node: Mapping[str, Any]) -> set[str]:
+def _named_in(text: str, names: Collection[str]) -> set[str]:
+    """Return the names that are words of a text; a name with other characters is a part of it."""
+    words = set(_WORD.findall(text)) if names else ()
+    return {one for one in names if one in words or (one in text and not _WORD.fullmatch(one))}
+
+
+def _text(node: Mapping[str, Any]) -> str:
     config = node.get("config") or {}
     written = [
         node.get("raw_code"),
@@ -229,7 +243,8 @@ def _words(node: Mapping[str, Any]) -> set[str]:
         config.get("post-hook"),
         node.get("test_metadata"),
     ]
-    return set(_WORD.findall(json.dumps(written, default=str)))
+    # JSON writes a line break with a letter, which would be part of the next word.
+    return re.sub(r"\\[nrt]", " ", json.dumps(written, default=str, ensure_ascii=False))
 
 
 INTERNAL = frozenset({"dbt", "dbt_spark", "dbt_sparkwap"})

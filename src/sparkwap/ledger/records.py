@@ -7,11 +7,13 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from sparkwap.catalog.model import Candidate, How, PublishedEntry
 from sparkwap.core import caller
 from sparkwap.ledger.rollback_plan import Undone, undone_entries
+
+Row = TypeVar("Row", bound=Mapping[str, Any])
 
 LOADED = "load."
 """Prefix of the node ids of tables that a program other than dbt has written."""
@@ -156,6 +158,17 @@ def ended_otherwise(
     return found | {
         one.run_id: "rolled back" if one.rolled_back else "partly rolled back" for one in undone
     }
+
+
+def own_rows(runs: Iterable[Row]) -> list[Row]:
+    """Return rows of ``runs`` without others that have the id of a run that has a row itself.
+
+    These are of the check of its server, of a sweep at its end, and of its presumed death.
+    """
+    runs = list(runs)
+    own = [row for row in runs if not str(row["command"] or "").startswith(("probe", "wap_"))]
+    last = {row["run_id"]: row for row in sorted(own, key=lambda row: time_of(row["ended_at"]))}
+    return [row for row in runs if row is last.get(row["run_id"], row)]
 
 
 def group_publishes(rows: Sequence[Mapping[str, Any]]) -> list[LedgerPublish]:

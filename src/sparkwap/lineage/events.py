@@ -12,14 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from uuid import UUID, uuid5
 
-from openlineage.client.event_v2 import (
-    InputDataset,
-    Job,
-    OutputDataset,
-    Run,
-    RunEvent,
-    RunState,
-)
+import attr
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 from openlineage.client.facet_v2 import (
     BaseFacet,
     DatasetFacet,
@@ -44,7 +38,6 @@ from sparkwap.core.redaction import redact
 from sparkwap.gate.facts import LOAD
 from sparkwap.gate.results import RunResults, TableResult, TestOutcome
 from sparkwap.lineage import naming
-from sparkwap.lineage.facets import GateTest, SparkwapGateRunFacet
 from sparkwap.lineage.model import Command, Facts, Node, Version
 
 PRODUCER = f"urn:sparkwap:{__version__}"
@@ -52,26 +45,49 @@ PRODUCER = f"urn:sparkwap:{__version__}"
 _KINDS = ("model", "seed", "snapshot", LOAD)
 _PASSED = ("pass", "warn")
 _RAN = (*_PASSED, "fail", "error")
-_ENDS = {
-    "published": RunState.COMPLETE,
-    "held": RunState.ABORT,
-    "rejected": RunState.FAIL,
-}
+_ENDS = {"published": RunState.COMPLETE, "held": RunState.ABORT, "rejected": RunState.FAIL}
 # What follows is a finding, which may quote a value of a row.
 _DETAIL = re.compile(r"\b(test .*? (?:passed|warned|failed)) \((?![\d,]+ rows?\)).*\)", re.DOTALL)
 _Change = lifecycle_state_change_dataset.LifecycleStateChange
 _REBUILT = frozenset({"table", "seed"})
 
 
+@attr.define
+class GateTest:
+    """A test of a table: its name, and its status as in `TestOutcome`."""
+
+    name: str
+    status: str
+
+
+@attr.define
+class SparkwapGateRunFacet(RunFacet):
+    """The gate's verdict about a table, or about all tables of a run.
+
+    The facet has the schema of its base class: sparkwap has no public address for an own one.
+
+    Attributes:
+        outcome: ``published``, ``held`` or ``rejected``; of a run also ``done``: it had no tables.
+        reasons: Why it is not published; without error texts of Spark, which may quote values.
+        tests_expected: Number of tests that had to pass.
+        publish_id: The publish, for a rollback; None if it is not published.
+        candidate: The snapshot on the branch; None if there is none, as for new tables and views.
+    """
+
+    outcome: str
+    branch: str
+    reasons: list[str] = attr.field(factory=list)
+    tests_expected: int = 0
+    tests_passed: int = 0
+    publish_id: str | None = None
+    candidate: str | None = None
+    tests: list[GateTest] = attr.field(factory=list)
+
+
 def events(results: RunResults, command: Command, facts: Facts) -> list[RunEvent]:
     """Return the events of a run, in the order in which to send them.
 
     The same results give the same ids of runs, so a catalog takes a repeat for the same run.
-
-    Args:
-        results: The results of the run.
-        command: The dbt command.
-        facts: What the manifest and the ledger know about them.
     """
     made = _Maker(results, command, facts)
     tables = [table for table in results.tables if table.kind in _KINDS]
@@ -263,27 +279,23 @@ class _Maker:
         message = "; ".join(error)
         if message:
             last["errorMessage"] = error_message_run.ErrorMessageRunFacet(message, "SQL")
-        start = RunEvent(
-            eventTime=started_at.isoformat(),
-            producer=PRODUCER,
-            run=Run(run_id, first),
-            job=job,
-            eventType=RunState.START,
-            inputs=list(inputs),
-        )
-        end = RunEvent(
-            eventTime=self._results.ended_at.isoformat(),
-            producer=PRODUCER,
-            run=Run(run_id, last),
-            job=job,
-            eventType=state,
-            inputs=list(inputs),
-            outputs=list(outputs),
-        )
-        # Set here, because `set_producer` would set it for all users of the client in this process.
-        for facet in (*_facets(start), *_facets(end)):
-            facet._producer = PRODUCER
-        return start, end
+
+        def event(state: RunState, at: datetime, facets: dict[str, RunFacet]) -> RunEvent:
+            made = RunEvent(
+                eventTime=at.isoformat(),
+                producer=PRODUCER,
+                run=Run(run_id, facets),
+                job=job,
+                eventType=state,
+                inputs=list(inputs),
+                outputs=[] if state == RunState.START else list(outputs),
+            )
+            # Here, because `set_producer` would set it for all users of the client in the process.
+            for facet in _facets(made):
+                facet._producer = PRODUCER
+            return made
+
+        return event(RunState.START, started_at, first), event(state, self._results.ended_at, last)
 
 
 def _change(
@@ -301,7 +313,6 @@ def _change(
 
 
 def _facets(event: RunEvent) -> Iterator[BaseFacet]:
-    """Return all facets of an event."""
     inputs, outputs = event.inputs or (), event.outputs or ()
     yield from (event.run.facets or {}).values()
     yield from (event.job.facets or {}).values()

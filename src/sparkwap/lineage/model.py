@@ -26,8 +26,6 @@ class Node:
         inputs: The tables and views that its code names, as ``schema.table``; an ephemeral model
             is replaced by its own.
         columns: The described columns.
-        description: Its description; empty if it has none.
-        materialized: dbt's materialization.
         started_at: The start of its build in this command; None if it was built earlier.
     """
 
@@ -43,7 +41,6 @@ class Version:
     """What a publish did to a table.
 
     Attributes:
-        how: How the table changed.
         snapshot: The snapshot of ``main`` after it; None for views and empty tables.
         is_new: Whether there was no object of this name before.
     """
@@ -67,11 +64,8 @@ class Command:
     """The dbt command whose run has ended.
 
     Attributes:
-        job: The name of its job.
         namespace: The namespace of jobs.
         datasets: The namespace of datasets.
-        dbt_version: dbt's version.
-        parent: The run of a scheduler that has called it; None if not known.
         failed: Whether dbt itself fails, such as by a test of a source.
     """
 

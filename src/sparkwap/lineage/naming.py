@@ -8,17 +8,11 @@ from uuid import UUID
 
 from sparkwap.lineage.model import Parent
 
-_NAMESPACE = "dbt"
-_PARENT_PARTS = 3
-
 
 def dataset_namespace(catalog: Mapping[str, str]) -> str:
-    """Return the namespace of the tables of an Iceberg catalog, which has no secrets.
+    """Return the namespace of a catalog's tables, without secrets, by PyIceberg's properties.
 
     As for Spark, it is the address of a REST catalog, and otherwise the warehouse.
-
-    Args:
-        catalog: PyIceberg's properties of the catalog.
     """
     uri, warehouse = catalog.get("uri", ""), catalog.get("warehouse", "")
     if catalog.get("type") == "rest" or not warehouse:
@@ -35,7 +29,7 @@ def dataset_namespace(catalog: Mapping[str, str]) -> str:
 
 def job_namespace(environment: Mapping[str, str]) -> str:
     """Return the namespace of jobs: ``OPENLINEAGE_NAMESPACE``, or that of openlineage-dbt."""
-    return environment.get("OPENLINEAGE_NAMESPACE") or _NAMESPACE
+    return environment.get("OPENLINEAGE_NAMESPACE") or "dbt"
 
 
 def command_job(project: str, environment: Mapping[str, str]) -> str:
@@ -46,7 +40,7 @@ def command_job(project: str, environment: Mapping[str, str]) -> str:
 def parent(environment: Mapping[str, str]) -> Parent | None:
     """Return the run in ``OPENLINEAGE_PARENT_ID``, which schedulers set; None if there is none."""
     parts = environment.get("OPENLINEAGE_PARENT_ID", "").split("/")
-    if len(parts) != _PARENT_PARTS or not all(parts):
+    if len(parts) != 3 or not all(parts):
         return None
     namespace, job, run_id = parts
     try:

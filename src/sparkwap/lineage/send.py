@@ -33,11 +33,7 @@ class NotConfigured(Exception):
 
 
 def require_client() -> None:
-    """Refuse the setting if OpenLineage's client is not installed.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
+    """Refuse the setting if OpenLineage's client is not installed."""
     try:
         found = importlib.util.find_spec("openlineage.client")
     except ModuleNotFoundError:
@@ -59,7 +55,6 @@ def end_of_run(
     """Send the events of a run; returns the lines to print. Raises nothing.
 
     Args:
-        make: Makes the events.
         connect: Makes the client; the default is that of the environment.
         seconds: The time limit, to which 0.05 seconds are added for each event; None for 10.
     """
@@ -81,13 +76,7 @@ def end_of_run(
 
 
 class _Sending:
-    """Sends events one after the other, in a thread.
-
-    Attributes:
-        sent: How many were sent.
-        problem: Why the others were not; None if there is no reason.
-        stopped: Set if nobody waits any more.
-    """
+    """Sends events one after the other, in a thread, until ``stopped``: nobody waits any more."""
 
     def __init__(
         self, events: Sequence[RunEvent], connect: Callable[[], OpenLineageClient]

@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MetricsResult:
-    """The metrics, as text for Prometheus.
-
-    Attributes:
-        file: The file that was replaced; None if none.
-        text: The metrics.
-        faults: What could not be read, with the reason.
-    """
+    """The metrics as text, the file that was replaced, and what could not be read, and why."""
 
     file: Path | None
     text: str

@@ -31,15 +31,12 @@ STATES = ("held", "rejected", "publishing_off", "in_use", "no_verdict")
 OWN, NAMED, REPLAY = "own", "named", "replay"
 """The kinds of branches."""
 
-_NOT_A_TABLE = "failures"
-
 
 @dataclass(frozen=True, slots=True)
 class BranchFacts:
     """An open audit branch.
 
     Attributes:
-        name: The branch.
         tables: The live names of the tables that have a candidate on it.
         nodes: The latest row of each of its nodes in the ledger.
         since: The time of its first write; None if that is unknown.
@@ -58,7 +55,6 @@ class CatalogFacts:
     """The catalog's part of the facts.
 
     Attributes:
-        branches: The open audit branches.
         existing: The tables and views that exist on ``main``.
         unreadable: How many tables and views have unreadable metadata.
     """
@@ -95,17 +91,11 @@ class Facts:
     """All facts. A part that could not be read is None, and is in ``faults``.
 
     Attributes:
-        project: The dbt project of the call.
-        target: The target of the call.
-        at: The time when the facts were gathered.
-        seconds: How long that took.
-        lake_exists: Whether the catalog exists.
+        seconds: How long it took to gather them.
         runs: All rows of the ledger's ``runs``.
         publishes: All rows of ``publishes``.
         verdicts: The rows of ``nodes`` whose verdict is held or rejected.
         tests: The rows of ``tests`` of the last runs.
-        catalog: The open branches and existing tables.
-        raw_models: The raw models of the project.
         faults: Part, or raw model -> why it could not be read.
     """
 
@@ -132,13 +122,7 @@ class Key(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A value of a metric.
-
-    Attributes:
-        metric: The metric's name.
-        labels: The values of its labels, in their order.
-        value: The value.
-    """
+    """A value of a metric; ``labels`` has the values of its labels, in their order."""
 
     metric: str
     labels: tuple[str, ...]
@@ -146,12 +130,7 @@ class Sample(NamedTuple):
 
 
 def samples(facts: Facts, *, own: bool = False) -> list[Sample]:
-    """Return the samples of all metrics.
-
-    Args:
-        facts: The facts.
-        own: Leave out the runs, publishes and branches of other projects and targets.
-    """
+    """Return the samples of all metrics; ``own`` leaves out those of other projects and targets."""
     place = (facts.project, facts.target)
     found = [*_of_snapshot(facts, place)]
     known = Runs(facts.runs or ())
@@ -175,9 +154,6 @@ class Runs:
     Attributes:
         ended: The rows of runs; rebuilds belong to the runs that they were made for.
         last: The row of the run that ended last, by where it belongs.
-
-    Args:
-        rows: Rows of ``runs``.
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
@@ -328,7 +304,7 @@ def _of_verdicts(
     found: dict[tuple[str, ...], float] = {}
     for row in rows:
         table = (row["schema"], row["name"])
-        if row["resource_type"] != _NOT_A_TABLE and (shown is None or table in shown):
+        if row["resource_type"] != "failures" and (shown is None or table in shown):
             key = known.key(row["run_id"], row["branch"])
             _keep_last(found, (*key, *table, row["verdict"]), row["built_at"])
     for labels, at in sorted(found.items()):

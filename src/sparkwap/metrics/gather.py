@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stdout
+from contextlib import closing, nullcontext, redirect_stdout
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -47,16 +47,14 @@ def gather(call: DbtCall) -> Facts:
 
     began, place = time.monotonic(), call.lake()
     parts, no_rows = Parts(), list[dict[str, Any]]()
-    lake = parts.read("lake", lambda: _opened(place))
-    try:
+    exists = place.exists
+    lake = parts.read("lake", lambda: Lake(place.name, dict(place.properties)) if exists else None)
+    with closing(lake) if lake else nullcontext():
         runs = parts.of_lake("runs", lake, lambda at: at.ledger.rows("runs"), no_rows)
         publishes = parts.of_lake("publishes", lake, _publishes, no_rows)
         verdicts = parts.of_lake("verdicts", lake, _verdicts, no_rows)
         tests = parts.of_lake("tests", lake, lambda at: _tests(at, runs or ()), no_rows)
         catalog = parts.of_lake("branches", lake, _catalog, CatalogFacts())
-    finally:
-        if lake is not None:
-            lake.close()
     models = parts.read("project", lambda: _landing(call, place))
     faults = {f"raw model {one.model}": "; ".join(one.faults) for one in models or ()}
     return Facts(
@@ -64,7 +62,7 @@ def gather(call: DbtCall) -> Facts:
         target=place.target,
         at=datetime.now(UTC),
         seconds=time.monotonic() - began,
-        lake_exists=place.exists,
+        lake_exists=exists,
         runs=runs,
         publishes=publishes,
         verdicts=verdicts,
@@ -76,11 +74,7 @@ def gather(call: DbtCall) -> Facts:
 
 
 class Parts:
-    """Reads parts of the facts, so that a part that cannot be read does not hide the others.
-
-    Attributes:
-        faults: Part -> why it could not be read.
-    """
+    """Reads parts of the facts; one that cannot be read, see ``faults``, hides no other part."""
 
     def __init__(self) -> None:
         self.faults: dict[str, str] = {}
@@ -90,7 +84,7 @@ class Parts:
         try:
             return read()
         except Exception as error:
-            self.faults[name] = _reason(error)
+            self.faults[name] = redact(str(error) or type(error).__name__)
             return None
 
     def of_lake(
@@ -101,17 +95,6 @@ class Parts:
             self.faults[name] = self.faults["lake"]
             return None
         return empty if lake is None else self.read(name, lambda: read(lake))
-
-
-def _reason(error: Exception) -> str:
-    return redact(str(error) or type(error).__name__)
-
-
-# ---------------------------------------------------------------- the lake
-
-
-def _opened(place: LakePlace) -> Lake | None:
-    return Lake(place.name, dict(place.properties)) if place.exists else None
 
 
 def _publishes(lake: Lake) -> list[dict[str, Any]]:
@@ -133,13 +116,10 @@ def _tests(lake: Lake, runs: Sequence[Row]) -> list[dict[str, Any]]:
 def _catalog(lake: Lake) -> CatalogFacts:
     sides = lake.side_schemas()
     busy = {lease.branch for lease in leasing.living(lake.leases)}
+    tables = {row.identifier for row in lake.store.backend.all()}
     return CatalogFacts(
         tuple(_branch(lake, branch, busy) for branch in lake.branches.all()),
-        {
-            row.identifier
-            for row in lake.store.backend.all()
-            if row.identifier[0] not in {*sides, LEDGER_SCHEMA}
-        },
+        {table for table in tables if table[0] not in {*sides, LEDGER_SCHEMA}},
         len(lake.unreadable()),
     )
 
@@ -157,9 +137,6 @@ def _tables(branch: OpenBranch) -> tuple[Identifier, ...]:
         for side in branch.side
     )
     return (*(table.identifier for table in branch.tables), *beside)
-
-
-# ---------------------------------------------------------------- the landing folders and topics
 
 
 def _landing(call: DbtCall, place: LakePlace) -> list[RawModelFacts]:

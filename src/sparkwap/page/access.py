@@ -29,12 +29,7 @@ _OWNER_ONLY = 0o600
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a started page.
-
-    Attributes:
-        token: The token that unlocks buttons and rows.
-        arguments: The options of dbt: project, profile and target.
-    """
+    """The token of a started page, and its options of dbt: project, profile and target."""
 
     token: str
     arguments: tuple[str, ...] = ()
@@ -44,11 +39,7 @@ class Settings:
         return bool(self.token) and hmac.compare_digest(given.encode(), self.token.encode())
 
     def write(self, path: Path) -> None:
-        """Write the settings to a new file that only its owner may read.
-
-        Raises:
-            ConfigError: The file cannot be written.
-        """
+        """Write the settings to a new file that only its owner may read."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
@@ -64,11 +55,7 @@ class Settings:
 
 
 def read(path: Path) -> Settings:
-    """Read the file of `Settings.write`.
-
-    Raises:
-        ConfigError: The file is missing or is not a settings file.
-    """
+    """Read the file of `Settings.write`."""
     try:
         content = json.loads(path.read_text())
         return Settings(str(content["token"]), tuple(map(str, content["arguments"])))
@@ -80,11 +67,7 @@ def read(path: Path) -> Settings:
 
 
 def new_token(environment: Mapping[str, str]) -> str:
-    """Return the token from the environment, or a new one.
-
-    Raises:
-        ConfigError: The token is too short.
-    """
+    """Return the token from the environment, or a new one."""
     given = environment.get(TOKEN, "")
     if given and len(given) < SHORTEST:
         raise ConfigError(

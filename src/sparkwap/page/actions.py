@@ -25,20 +25,11 @@ OPERATIONS = ("wap_publish", "wap_discard", "wap_diff")
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of an operation.
-
-    Attributes:
-        command: The command as a person would type it.
-        ok: Whether dbt ended with exit code 0.
-        text: Its output, without secrets.
-    """
+    """The result of an operation: the command as typed, and its output without secrets."""
 
     command: str
     ok: bool
     text: str
-
-
-Runner = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def perform(
@@ -47,16 +38,13 @@ def perform(
     arguments: Mapping[str, Any],
     *,
     open_branches: Sequence[str],
-    run: Runner = subprocess.run,
+    run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run,
 ) -> Done:
     """Call one of `OPERATIONS` for an open audit branch.
 
     Args:
-        call: The project and profile.
-        operation: The operation.
         arguments: Its arguments, with ``branch``.
         open_branches: The audit branches that the catalog has now.
-        run: Runs the program.
 
     Raises:
         ConfigError: The page has no such button, or the branch is no longer open.

@@ -90,7 +90,6 @@ def command(port: int, public: str) -> list[str]:
     It has all options that affect security, so they override the user's ``config.toml``.
 
     Args:
-        port: The port.
         public: The address of the page in browsers.
     """
     address = urlsplit(public)
@@ -123,11 +122,7 @@ def command(port: int, public: str) -> list[str]:
 
 
 def _public(url: str) -> str:
-    """Return the address of the page in browsers, with a slash at its end.
-
-    Raises:
-        ConfigError: It is no address.
-    """
+    """Return the address of the page in browsers, with a slash at its end."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ConfigError(
@@ -171,11 +166,7 @@ def _answers(child: subprocess.Popen[bytes], port: int) -> bool:
 
 
 def free_port(wanted: int | None) -> int:
-    """Return the port to listen on: the wanted one, else the default, else a free one.
-
-    Raises:
-        ConfigError: The wanted port is in use.
-    """
+    """Return the port to listen on: the wanted one, else the default, else a free one."""
     for port in (wanted or PORT, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -206,15 +197,12 @@ def ready(own: str, public: str, settings: Settings, emit: Callable[[CommandEnd]
     Args:
         own: Its address on this machine.
         public: Its address in browsers, which is another one behind a proxy.
-        settings: Its settings.
-        emit: Prints the end of the command.
     """
     emit(CommandEnd(result=PageResult(public)))
-    print(f"The quality page:  {public}", flush=True)
-    if os.environ.get(TOKEN):
-        print(f"Token:             the value of {TOKEN}", flush=True)
-    else:
-        print(f"Token:             {settings.token}", flush=True)
-    if public != own:
-        print(f"For the proxy:     {own}{urlsplit(public).path}", flush=True)
-    print("Rows, publish and discard need the token. Ctrl-C ends the page.", flush=True)
+    token = f"the value of {TOKEN}" if os.environ.get(TOKEN) else settings.token
+    proxy = f"For the proxy:     {own}{urlsplit(public).path}\n" if public != own else ""
+    print(
+        f"The quality page:  {public}\nToken:             {token}\n{proxy}"
+        "Rows, publish and discard need the token. Ctrl-C ends the page.",
+        flush=True,
+    )

@@ -20,19 +20,14 @@ class TableSide:
 
     Attributes:
         kind: ``table`` or ``view``.
-        place: ``on the table``, or ``beside main`` for an object of a side schema.
         rows: The number of rows; None if metadata does not have it.
         snapshot: The snapshot; None for a view or a table without rows.
-        written_at: When the snapshot was written.
-        summary: The snapshot's summary.
         columns: Names and types, in order.
     """
 
     kind: str
-    place: str
     rows: int | None
     snapshot: int | None
-    written_at: datetime | None
     summary: Mapping[str, str]
     columns: tuple[tuple[str, str], ...]
 
@@ -43,9 +38,7 @@ class TableComparison:
 
     Attributes:
         name: Schema and table.
-        new: The new state; None if the table does not exist there.
-        old: The old state; None if the table does not exist there.
-        columns: The differences of the columns.
+        new: The new state; None if the table does not exist there; the same for ``old``.
         same: Whether both states are the same snapshot.
         commits: The summaries of the snapshots since the old state.
     """
@@ -177,7 +170,6 @@ def diff_samples(
     """Return the sample rows of a table in a stored comparison, with old and new values.
 
     Args:
-        table: The table.
         hidden: Returns the columns of a table that are hidden now, in lower case; a column may
             have been marked after the comparison.
     """

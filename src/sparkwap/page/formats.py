@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sparkwap.core.text import counted
+from sparkwap.core.text import age
 
-_SHORT_TEXT = 160
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~$:&@/])")
 
 
@@ -74,13 +73,7 @@ def format_time(at: datetime | None) -> str:
 
 def format_age(since: datetime | None, now: datetime) -> str:
     """Return an age as text: ``3 days old``."""
-    if since is None:
-        return "of unknown age"
-    seconds = int((now - since).total_seconds())
-    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= length:
-            return f"{counted(seconds // length, unit)} old"
-    return "less than a minute old"
+    return f"{age((now - since).total_seconds())} old" if since else "of unknown age"
 
 
 def format_duration(seconds: float | None) -> str:
@@ -99,7 +92,7 @@ def escape_markdown(text: str) -> str:
     return _MARKUP.sub(r"\\\1", text)
 
 
-def shorten(text: str | None, limit: int = _SHORT_TEXT) -> str:
+def shorten(text: str | None, limit: int = 160) -> str:
     """Return a text on one line, cut after ``limit`` characters."""
     line = " ".join((text or "").split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

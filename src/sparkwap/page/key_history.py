@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -12,6 +13,10 @@ from sparkwap.page.formats import format_time, format_value
 Row = Mapping[str, Any]
 
 _OPEN_ENDS = ("9999", "2999")
+_TECHNICAL = re.compile(
+    r"(_|dbt_).*|is_current|version|change_flag|row_hash|version_key|loaded_at|as_of"
+)
+"""The columns that describe the version, not the entity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +28,6 @@ class KeyVersion:
         start: Its beginning; None if not known.
         end: Its end; None if it is current.
         changed: The shown columns that differ from the version before.
-        values: The shown columns.
     """
 
     number: int
@@ -47,8 +51,6 @@ def versions(
 
     Args:
         rows: Its rows, oldest first.
-        start: The column with the beginning of a version.
-        end: The column with its end.
         hidden: Columns, in lower case, whose values are not shown.
     """
     found: list[KeyVersion] = []
@@ -57,7 +59,9 @@ def versions(
         values = {
             name: format_value(value)
             for name, value in row.items()
-            if name not in (start, end) and name.lower() not in hidden and not _technical(name)
+            if name not in (start, end)
+            and name.lower() not in hidden
+            and not _TECHNICAL.fullmatch(name)
         }
         changed = tuple(n for n, v in values.items() if before is not None and before.get(n) != v)
         found.append(KeyVersion(number, _moment(row[start]), _end(row[end]), changed, values))
@@ -82,14 +86,6 @@ def timeline(found: Sequence[KeyVersion], now: datetime) -> list[dict[str, Any]]
         }
         for version in found
     ]
-
-
-def _technical(name: str) -> bool:
-    """Return whether a column describes the version, not the entity."""
-    known = (
-        "is_current", "version", "change_flag", "row_hash", "version_key", "loaded_at", "as_of",
-    )  # fmt: skip
-    return name.startswith(("_", "dbt_")) or name in known
 
 
 def _moment(value: Any) -> datetime | None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sparkwap.core import next_command
 from sparkwap.core.text import counted
+from sparkwap.ledger.records import time_of
 from sparkwap.page.comparison import TableComparison
 from sparkwap.page.formats import format_status
 from sparkwap.page.run_history import RunOverview
 
 Row = Mapping[str, Any]
 
+_ORDER = {"rejected": 0, "held": 1}
 _TROUBLE = {
     "died": "died",
     "rolled back": "was rolled back",
@@ -28,8 +30,6 @@ def next_commands(
     """Return the purpose and text of the commands that continue from an open branch.
 
     Args:
-        branch: The branch.
-        verdicts: The verdicts of its tables.
         loaded: Whether a program other than dbt wrote a table of it, so no build can repair it.
     """
     found = []
@@ -44,12 +44,7 @@ def next_commands(
 
 
 def publish_blocker(verdicts: Collection[str | None], in_use: bool) -> str:
-    """Return the reason why an open branch cannot be published now; empty if it may be.
-
-    Args:
-        verdicts: The verdicts of its tables.
-        in_use: Whether a run is using it.
-    """
+    """Return the reason why an open branch cannot be published now; empty if it may be."""
     if in_use:
         return "A run is building on this branch. Wait until it has ended."
     if not verdicts or None in verdicts:
@@ -66,13 +61,7 @@ def publish_blocker(verdicts: Collection[str | None], in_use: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AttentionItem:
-    """An item that needs a person.
-
-    Attributes:
-        at: Its time; None if not known.
-        what: Its description in one line.
-        view: The view of the page with the details.
-    """
+    """An item that needs a person; ``view`` is the view of the page with the details."""
 
     at: datetime | None
     what: str
@@ -88,7 +77,6 @@ def attention_items(
 
     Args:
         branches: Name, time, verdicts of each open branch, and whether a run is using it.
-        found: The runs.
         waiting: Tables with their number of rows in quarantine.
     """
     items = []
@@ -107,8 +95,7 @@ def attention_items(
         for table, rows in waiting
         if rows
     ]
-    oldest = datetime.min.replace(tzinfo=UTC)
-    return sorted(items, key=lambda item: item.at or oldest, reverse=True)
+    return sorted(items, key=lambda item: time_of(item.at), reverse=True)
 
 
 def branch_rows(
@@ -121,8 +108,7 @@ def branch_rows(
         differences: The branch compared with ``main``.
     """
     verdicts = {f"{row['schema']}.{row['name']}": row["verdict"] for row in nodes}
-    order = {"rejected": 0, "held": 1}
-    rows = sorted(differences, key=lambda t: (order.get(verdicts.get(t.name, ""), 2), t.name))
+    rows = sorted(differences, key=lambda t: (_ORDER.get(verdicts.get(t.name, ""), 2), t.name))
     return [
         {
             "verdict": format_status(verdicts.get(table.name) or "none: its run did not end"),
@@ -145,10 +131,9 @@ def unpublished_reasons(
         nodes: Rows of the ledger's ``nodes``.
         reasons: The reason of a node without personal values, by node id.
     """
-    order = {"rejected": 0, "held": 1}
     found: dict[str, list[str]] = {}
-    for row in sorted(nodes, key=lambda row: (order.get(row["verdict"], 2), row["name"] or "")):
+    for row in sorted(nodes, key=lambda row: (_ORDER.get(row["verdict"], 2), row["name"] or "")):
         reason = reasons.get(row["node_id"], row["reason"] or "")
-        if reason and row["verdict"] in order:
+        if reason and row["verdict"] in _ORDER:
             found.setdefault(reason, []).append(f"{row['schema']}.{row['name']}")
     return list(found.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -54,13 +54,7 @@ class RecentHistory:
 
 @dataclass(frozen=True, slots=True)
 class BranchOverview:
-    """An open audit branch.
-
-    Attributes:
-        open: The catalog's entry.
-        history: The ledger's rows.
-        lease: The run that uses it, in words; None if there is none.
-    """
+    """An open audit branch; ``lease`` is the run that uses it, in words; None if none does."""
 
     open: OpenBranch
     history: BranchHistory
@@ -84,11 +78,8 @@ def opened(described: LakePlace) -> Iterator[Lake | None]:
     if not described.exists:
         yield None
         return
-    lake = Lake(described.name, dict(described.properties))
-    try:
+    with closing(Lake(described.name, dict(described.properties))) as lake:
         yield lake
-    finally:
-        lake.close()
 
 
 def recent_history(lake: Lake, days: int, now: datetime) -> RecentHistory:
@@ -114,14 +105,9 @@ def branch_overviews(lake: Lake) -> list[BranchOverview]:
 
 
 def compare(lake: Lake, new: str, old: str) -> list[TableComparison]:
-    """Compare the tables of two states of the lake by their metadata.
+    """Compare the tables of two branches, tags or ``main`` by their metadata.
 
     A table that a branch does not have is taken from ``main``, as in a session on that branch.
-
-    Args:
-        lake: The lake.
-        new: An audit branch, a tag, or ``main``.
-        old: Another branch or tag, or ``main``.
 
     Raises:
         ConfigError: There is no such branch or tag.
@@ -145,22 +131,13 @@ def _compared(
     columns = match_columns(
         before.columns if before else (), after.columns if after else (), same_table=one_table
     )
-    written = after.document if after else {}
-    commits = (
-        content_equality.between(
-            written, before.snapshot if before and one_table else None, after.snapshot
-        )
-        if after and after.snapshot is not None
-        else []
-    )
-    # Columns belong to the table, not to a snapshot. A view is identified by its metadata file.
-    same = (
-        after is not None
-        and before is not None
-        and one_table
-        and not columns.change
-        and _token(after) == _token(before)
-    )
+    same, commits = False, list[Mapping[str, str]]()
+    if after is not None:
+        base = before if one_table else None
+        old = base.snapshot if base else None
+        commits = content_equality.between(after.document, old, after.snapshot)
+        # Columns belong to the table, not to a snapshot. A view is identified by its metadata file.
+        same = bool(base and not columns.change and _token(after) == _token(base))
     return TableComparison(
         ".".join(name), _side(after), _side(before), columns.change, same, commits
     )
@@ -173,15 +150,11 @@ def _token(state: TableVersion) -> object:
 def _side(state: TableVersion | None) -> TableSide | None:
     if state is None:
         return None
-    found = state.found or {}
-    written = found.get("timestamp-ms")
     return TableSide(
         kind=state.kind,
-        place="beside main" if state.row.identifier != state.identifier else "on the table",
         rows=state.rows(),
         snapshot=state.snapshot,
-        written_at=None if written is None else datetime.fromtimestamp(written / 1000, UTC),
-        summary=dict(found.get("summary") or {}),
+        summary=dict((state.found or {}).get("summary") or {}),
         columns=tuple((column.name, column.spark_type) for column in state.columns),
     )
 
@@ -194,19 +167,13 @@ def tags(lake: Lake) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """A table whose rows are versions.
-
-    Attributes:
-        identifier: The table.
-        start: The column with the beginning of a version.
-        end: The column with its end.
-        columns: All of its columns.
-    """
+    """A table whose rows are versions, from their column ``start`` to their column ``end``."""
 
     identifier: Identifier
     start: str
     end: str
     columns: tuple[str, ...]
+    keys: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -222,23 +189,21 @@ def versioned(lake: Lake) -> list[Versioned]:
         for start in STARTS:
             end = start.replace("from", "to")
             if start in columns and end in columns:
-                found.append(Versioned(identifier, start, end, columns))
+                # Arrays, maps and structs cannot be counted.
+                keys = (c.name for c in state.columns if "<" not in c.type)
+                own = tuple(k for k in keys if k not in (start, end) and not k.startswith("_"))
+                if own:
+                    found.append(Versioned(identifier, start, end, columns, own))
                 break
     return found
 
 
 def published_tables(lake: Lake) -> Mapping[Identifier, TableState]:
     """Return the tables on ``main`` without those of the ledger."""
-    marked = lake.store.backend.side_schemas()
-    return lake.states(
-        [
-            row.identifier
-            for row in lake.store.backend.all()
-            if row.kind == "table"
-            and row.identifier[0] not in marked
-            and row.identifier[0] != LEDGER_SCHEMA
-        ]
-    )
+    backend = lake.store.backend
+    others = {*backend.side_schemas(), LEDGER_SCHEMA}
+    found = (row.identifier for row in backend.all() if row.kind == "table")
+    return lake.states([one for one in found if one[0] not in others])
 
 
 def keys(lake: Lake, table: Versioned, key: str) -> list[tuple[str, int]]:
@@ -270,11 +235,7 @@ def versions(
     """Return the rows of a key, oldest first.
 
     Args:
-        lake: The lake.
-        table: The table.
-        key: The key column.
         value: Its value as text, which Iceberg casts to the column's type.
-        columns: The columns to read.
 
     Raises:
         ValueError: The text is not a value of the column's type.

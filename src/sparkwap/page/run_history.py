@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sparkwap.core.names import short_run_id
+from sparkwap.ledger.records import own_rows, time_of
 from sparkwap.page.formats import (
     STATUSES,
     VERDICTS,
@@ -76,10 +77,9 @@ def overviews(
             seconds=_seconds(row),
             message=shorten(row["message"]),
         )
-        for row in rows
+        for row in own_rows(rows)
     ]
-    oldest = datetime.min.replace(tzinfo=UTC)
-    return sorted(found, key=lambda run: run.started or oldest, reverse=True)
+    return sorted(found, key=lambda run: time_of(run.started), reverse=True)
 
 
 def _seconds(row: Row) -> float | None:
@@ -153,10 +153,7 @@ def tables_of_run(nodes: Iterable[Row], reasons: Mapping[str, str]) -> list[dict
 
 def verdict_totals(found: Sequence[RunOverview]) -> dict[str, int]:
     """Return the number of tables with each verdict, over all given runs."""
-    total: Counter[str] = Counter()
-    for run in found:
-        total.update(run.counts)
-    return {verdict: total.get(verdict, 0) for verdict in VERDICTS}
+    return {verdict: sum(run.counts.get(verdict, 0) for run in found) for verdict in VERDICTS}
 
 
 # Tests

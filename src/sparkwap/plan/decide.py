@@ -22,7 +22,6 @@ class Input:
     """A table or view that a node has read.
 
     Attributes:
-        name: Its name, for messages.
         then: Its state when the node was built; None if it was not recorded.
         now: Its present state; None if it is not known.
     """
@@ -37,10 +36,7 @@ class Known:
     """The last build of a node that is live, or the last result of a test.
 
     Attributes:
-        run_id: The run that built it.
-        at: The time (UTC).
         code: The digests of the parts of its code then; None if the code is not stored.
-        inputs: What it has read.
         problem: Why it cannot be used again, although nothing has changed; None if it can.
         clean: Whether a test has passed without a failing row or a warning.
     """
@@ -58,7 +54,6 @@ class Facts:
     """What is known of a node or test.
 
     Attributes:
-        node_id: dbt's unique id.
         parents: The ids of the nodes that it reads directly, ephemeral models looked through.
         code: The digests of the parts of its present code.
         uncertain: Why its result may change although its code and inputs do not; None if it
@@ -82,7 +77,6 @@ class Step:
     """What happens to a node or test, and why.
 
     Attributes:
-        node_id: dbt's unique id.
         action: ``build`` (a test: run it), or ``reuse``.
         reasons: Why it is built; empty for `reuse`.
         seconds: What it usually takes; None if it is not known.
@@ -125,7 +119,6 @@ def asked_again(variables: Mapping[str, Any], environment: Mapping[str, str]) ->
 
     Args:
         variables: dbt's variables, also those in the scope of a package.
-        environment: The environment variables.
     """
     scopes = [variables, *(one for one in variables.values() if isinstance(one, Mapping))]
     names = ("scd2_restate", "landing_replay")
@@ -138,7 +131,6 @@ def decide(nodes: Sequence[Facts], tests: Iterable[Facts], name_of: Mapping[str,
 
     Args:
         nodes: The models, seeds and snapshots, parents before children.
-        tests: The data tests.
         name_of: Names by id, for messages.
     """
     steps: dict[str, Step] = {}

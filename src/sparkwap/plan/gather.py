@@ -49,7 +49,6 @@ class Gatherer:
     """Gathers what is known of the nodes and tests of a project.
 
     Args:
-        manifest: dbt's manifest of the project.
         lake: The lake; None if there is none yet.
         unread: The number of unread landing files of the raw models, by table.
         session: A token of the profile's settings of Spark, and of dbt's ``dispatch``.
@@ -322,7 +321,6 @@ class Gatherer:
         """Return then and now of all that a node or test has read.
 
         Args:
-            key: The node or test.
             candidates: The candidates that it has read, node to token.
             row: Its row, with the states on ``main`` that it has read in ``reads``, name to token.
         """

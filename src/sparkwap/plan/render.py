@@ -44,16 +44,7 @@ def markdown(plan: Plan) -> list[str]:
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """What a build does with a node or test.
-
-    Attributes:
-        unique_id: dbt's id.
-        action: What it does.
-        reasons: Why.
-        usual_seconds: How long that took before; None if not known.
-        last_run: The run that built or audited it last; None if not known.
-        last_at: When.
-    """
+    """What a build does with a node or test; ``last_run`` built or audited it last."""
 
     unique_id: str
     action: str
@@ -74,23 +65,12 @@ class PlanResult:
 
 def document(plan: Plan) -> PlanResult:
     """Return the plan for programs: each step with its action, reasons and usual seconds."""
-    return PlanResult(
-        plan.stale,
-        tuple(_record(step) for step in plan.nodes),
-        tuple(_record(step) for step in plan.tests),
-    )
 
+    def planned(step: Step) -> PlannedStep:
+        last = (step.known.run_id, step.known.at) if step.known else (None, None)
+        return PlannedStep(step.node_id, step.action, step.reasons, step.seconds, *last)
 
-def _record(step: Step) -> PlannedStep:
-    known = step.known
-    return PlannedStep(
-        step.node_id,
-        step.action,
-        step.reasons,
-        step.seconds,
-        known.run_id if known else None,
-        known.at if known else None,
-    )
+    return PlanResult(plan.stale, tuple(map(planned, plan.nodes)), tuple(map(planned, plan.tests)))
 
 
 def _shown(plan: Plan) -> Iterator[Step]:

@@ -118,12 +118,7 @@ def why_uncertain(node: Mapping[str, Any], macros: Mapping[str, Any]) -> str | N
 
 
 def why_hook_uncertain(hook: Mapping[str, Any], macros: Mapping[str, Any]) -> str | None:
-    """Return why a hook may change what nodes read, or how, in each command; None if it cannot.
-
-    Args:
-        hook: A node of `on-run-start`.
-        macros: The macros of the project and its packages that it may call.
-    """
+    """Return why a hook may change what nodes read, or how, in each command; None if it cannot."""
     for where, text in _texts(hook, macros):
         if used := _TABLES.search(text):
             return f"{where} uses tables ({used[0]})"
@@ -213,11 +208,8 @@ def as_jinja(text: str) -> str:
 def _leaves(written: Any) -> Iterator[str]:
     if isinstance(written, str):
         yield written
-    elif isinstance(written, Mapping):
-        for value in written.values():
-            yield from _leaves(value)
-    elif isinstance(written, list | tuple):
-        for value in written:
+    elif isinstance(written, Mapping | list | tuple):
+        for value in written.values() if isinstance(written, Mapping) else written:
             yield from _leaves(value)
 
 
@@ -291,8 +283,6 @@ def _piece(text: str, tree: Any, *, calls: bool) -> str | None:
     """Return the begin of a volatile word that Jinja may complete; None if there is none.
 
     Args:
-        text: A text of a node.
-        tree: The text, parsed.
         calls: Whether a function of the node may have a name that Jinja gives.
     """
     from jinja2 import nodes

@@ -27,10 +27,8 @@ class Base:
     """A publish to compare a project with, and its code.
 
     Attributes:
-        publish: The publish.
-        manifest: Its code.
-        modified: Nodes that dbt would find unmodified, although they count as modified, such as by
-            a variable of the project.
+        modified: Nodes that dbt may find unmodified, although they count as modified, by a variable
+            of the project or the table of a source.
         outdated: Other nodes with the code of this publish, whose own last publish had other code.
     """
 
@@ -53,11 +51,12 @@ class Base:
 
 def tables_of(manifest: Document) -> set[Identifier]:
     """Return the names of all tables and views that a project builds, in lower case."""
-    return {
-        folded((str(node["schema"]), str(node["alias"])))
-        for node in manifest["nodes"].values()
-        if node["resource_type"] in BUILT
-    }
+    built = (node for node in manifest["nodes"].values() if node["resource_type"] in BUILT)
+    return {_table(node) for node in built}
+
+
+def _table(node: Mapping[str, Any]) -> Identifier:
+    return folded((str(node["schema"]), str(node["alias"])))
 
 
 def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base | None:
@@ -67,8 +66,6 @@ def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base 
     rolled back do not count.
 
     Args:
-        ledger: The lake's ledger.
-        manifest: The project as it is now.
         wanted: Id of a publish or run, or its first eight digits, to use this publish instead.
 
     Raises:
@@ -85,7 +82,10 @@ def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base 
             return None
         found, last = _loaded(ledger, chosen), last_code(publishes)
     now, newest = digests(manifest), digests(found.manifest)
-    seen, compared = (digests({**one, VARIABLES: {}}) for one in (manifest, found.manifest))
+    # What dbt does not compare, or only as its flags say, is left out.
+    seen, compared = (
+        digests({**one, VARIABLES: {}, "sources": {}}) for one in (manifest, found.manifest)
+    )
     codes = {found.publish.manifest_hash: newest}
     modified, outdated = set(), set()
     for key, node in manifest["nodes"].items():
@@ -94,7 +94,7 @@ def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base 
         if not same(newest.get(key), now.get(key)):
             modified.add(key)
             continue
-        hashed = last.get(folded((str(node["schema"]), str(node["alias"]))))
+        hashed = last.get(_table(node))
         own = hashed is not None and projects.get(hashed) == project
         if own and hashed not in codes and (stored := ledger.manifest(str(hashed))) is not None:
             codes[hashed] = digests(unpack(stored[1]))
@@ -104,15 +104,11 @@ def find(ledger: Ledger, manifest: Document, wanted: str | None = None) -> Base 
 
 
 def last_code(publishes: Iterable[LedgerPublish]) -> dict[Identifier, str | None]:
-    """Return the hash of the code of each table's last publish.
-
-    Args:
-        publishes: All publishes, newest first.
-    """
+    """Return the hash of the code of each table's last publish; ``publishes`` is newest first."""
     found: dict[Identifier, str | None] = {}
     for publish in publishes:
         for name in _names(publish):
-            found.setdefault(folded(name), publish.manifest_hash)
+            found.setdefault(name, publish.manifest_hash)
     return found
 
 
@@ -127,12 +123,11 @@ def choose(
     Args:
         publishes: All publishes, newest first.
         projects: Hash -> project of the stored manifests.
-        project: The project's name.
         tables: The tables and views that the project builds, in lower case.
     """
     for publish in publishes:
-        names = {folded(name) for name in _names(publish)}
-        if projects.get(publish.manifest_hash or "") == project and not names.isdisjoint(tables):
+        is_own = projects.get(publish.manifest_hash or "") == project
+        if is_own and not _names(publish).isdisjoint(tables):
             return publish
     return None
 
@@ -142,7 +137,6 @@ def write(base: Base, folder: Path, again: Collection[str] = ()) -> None:
 
     Args:
         base: The publish; its modified nodes are left out, so that dbt counts them as modified.
-        folder: The folder.
         again: Other nodes to leave out.
     """
     left_out = {*base.modified, *again}
@@ -153,8 +147,8 @@ def write(base: Base, folder: Path, again: Collection[str] = ()) -> None:
     (folder / MANIFEST).write_text(json.dumps(kept))
 
 
-def _names(publish: LedgerPublish) -> list[Identifier]:
-    return [entry.identifier for entry in publish.left]
+def _names(publish: LedgerPublish) -> set[Identifier]:
+    return {folded(entry.identifier) for entry in publish.left}
 
 
 def _named(ledger: Ledger, wanted: str) -> Base:

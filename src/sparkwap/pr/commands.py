@@ -53,12 +53,13 @@ def register_pr(commands: Commands) -> None:
         parser.add_argument("dbt_arguments", nargs="*", metavar="...", help=text)
 
     text = "build and test, on the branch, the nodes that differ from the lake"
-    audit = action("audit", text, _audit)
+    audit = action("audit", text, lambda parsed: _of(parsed).audit(force=parsed.force))
     force(audit)
     build(audit)
-    publish = action("publish", "publish the audited branch, when it is merged", _publish)
-    build(publish)
-    force(action("close", "discard the branch and everything that is only on it", _close))
+    text = "publish the audited branch, when it is merged"
+    build(action("publish", text, lambda parsed: _of(parsed).publish()))
+    text = "discard the branch and everything that is only on it"
+    force(action("close", text, lambda parsed: _of(parsed).close(force=parsed.force)))
     text = "print the result of the audit as Markdown for the pull request"
     comment = action("comment", text, _comment)
     comment.add_argument("--file", type=Path, metavar="FILE", help="write the comment to a file")
@@ -68,18 +69,6 @@ def register_pr(commands: Commands) -> None:
     text = "the folder"
     state.add_argument("--dir", type=Path, required=True, metavar="DIR", help=text)
     base(state)
-
-
-def _audit(parsed: argparse.Namespace) -> CommandEnd:
-    return _of(parsed).audit(force=parsed.force)
-
-
-def _publish(parsed: argparse.Namespace) -> CommandEnd:
-    return _of(parsed).publish()
-
-
-def _close(parsed: argparse.Namespace) -> CommandEnd:
-    return _of(parsed).close(force=parsed.force)
 
 
 def _state(parsed: argparse.Namespace) -> CommandEnd:

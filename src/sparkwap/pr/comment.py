@@ -17,7 +17,7 @@ LIMIT = 60_000
 
 _SHOWN = 50
 _CELL = 300
-_TITLES: Mapping[Outcome, str] = {
+TITLES: Mapping[Outcome, str] = {
     "nothing": "has nothing to audit",
     "unfinished": "has an unfinished audit",
     "ready": "passed its audit",
@@ -30,6 +30,8 @@ _TITLES: Mapping[Outcome, str] = {
     "discarded": "is closed",
     "gone": "is gone: its audited tables no longer exist",
 }
+"""The outcomes as predicates of the branch."""
+
 _UNSEEN = "Readers of main do not see its changes."
 _SENTENCES: Mapping[Outcome, str] = {
     "nothing": "No model, seed or snapshot differs from the newest published code.",
@@ -55,24 +57,18 @@ def marker(branch: str) -> str:
     return f"<!-- sparkwap pr {branch} -->"
 
 
-def title(outcome: Outcome) -> str:
-    """Return the outcome as a predicate of the branch: "was rejected"."""
-    return _TITLES[outcome]
-
-
 def render(standing: BranchState, diff: str = "", limit: int = LIMIT) -> str:
     """Return the comment.
 
     Messages of failed builds may contain values of rows, so the comment refers to the log instead.
 
     Args:
-        standing: The branch.
         diff: The data diff, as Markdown; no section if it is empty.
         limit: Greatest number of characters; the diff, then passed tables, are left out first.
     """
     head = [
         marker(standing.branch),
-        f"### sparkwap: {_code(standing.branch)} {_TITLES[standing.outcome]}",
+        f"### sparkwap: {_code(standing.branch)} {TITLES[standing.outcome]}",
         "",
         _SENTENCES[standing.outcome],
     ]
@@ -143,9 +139,11 @@ def next_steps(standing: BranchState) -> list[tuple[str, str]]:
     if standing.outcome in ("ready", "moved"):
         return [("when it is merged", publish), close]
     if standing.outcome == "rejected":
-        built = next((row for row in standing.rejected if row["status"] == "built"), None)
-        look = f"show --inline \"select * from {{{{ ref('{_ref(built)}') }}}}\""
-        looks = [("look at it", next_command.dbt(look, branch=branch))] if built else []
+        rejected = (row for row in standing.nodes if row["verdict"] == "rejected")
+        looks = [
+            ("look at it", next_command.dbt(f'show --inline "select * from {ref}"', branch=branch))
+            for ref in [_ref(row["node_id"]) for row in rejected if row["status"] == "built"][:1]
+        ]
         return [*looks, ("after a fix", audit), close]
     if standing.outcome == "held":
         return [status, ("after that", audit), close]
@@ -159,8 +157,9 @@ def next_steps(standing: BranchState) -> list[tuple[str, str]]:
     return []
 
 
-def _ref(row: Row | None) -> str:
-    return name_of(row["node_id"]).split(".")[0] if row else ""
+def _ref(node_id: str) -> str:
+    name, _, version = name_of(node_id).partition(".v")
+    return f"{{{{ ref('{name}', v='{version}') }}}}" if version else f"{{{{ ref('{name}') }}}}"
 
 
 def _verdict(row: Row, standing: BranchState) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +64,8 @@ class PullRequest:
     """A branch of the lake, and the project as it is now.
 
     Args:
-        call: How dbt is called.
-        branch: The branch.
         wanted: The publish to compare the project with; None for the newest.
         select: Node selection; only its nodes are built, if they differ.
-        more: More arguments for ``dbt build``.
-        tell: Prints a line of progress.
     """
 
     def __init__(
@@ -102,7 +99,6 @@ class PullRequest:
         self._more = tuple(more)
         self._tell = tell
         self._lake: Lake | None = None
-        self._manifest: Document | None = None
 
     @property
     def lake(self) -> Lake | None:
@@ -116,12 +112,10 @@ class PullRequest:
                 self._lake = Lake(found.name, found.properties)
         return self._lake
 
-    @property
+    @cached_property
     def manifest(self) -> Document:
         """The project as it is now."""
-        if self._manifest is None:
-            self._manifest = self._call.manifest(comment.command("audit", self.branch))
-        return self._manifest
+        return self._call.manifest(comment.command("audit", self.branch))
 
     def base(self) -> Base | None:
         """Return the publish to compare with; None if there is none yet."""
@@ -192,9 +186,6 @@ class PullRequest:
 
         Each audit discards the branch first, so that the branch starts from the present main and
         has no changes of an earlier push.
-
-        Args:
-            force: Take over the branch even if another run is using it.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / AUDIT).write_text("unfinished")
@@ -224,7 +215,7 @@ class PullRequest:
         found = self.standing()
         if found.outcome not in ("ready", "moved", "published", "nothing", "discarded"):
             raise NotPublished(
-                f"{self.branch} {comment.title(found.outcome)}, so nothing was published; readers "
+                f"{self.branch} {comment.TITLES[found.outcome]}, so nothing was published; readers "
                 f"of main see no change.\n{_next(found)}",
                 _OUTCOMES.get(found.outcome, "held"),
             )
@@ -275,11 +266,7 @@ class PullRequest:
         return CommandEnd(outcome, pull_request_state(found), end.message if end else None)
 
     def write_state(self, output: Path) -> CommandEnd:
-        """Write the folder that dbt compares with.
-
-        Raises:
-            SparkwapError: Nothing was published yet.
-        """
+        """Write the folder that dbt compares with."""
         found = self.base()
         if found is None:
             raise SparkwapError(
@@ -344,7 +331,6 @@ class PullRequest:
         return self._call.run(*command, **environment)
 
     def _differing(self, found: BranchState) -> Differing:
-        """Return what differs between the present code and the audited code."""
         lake = self.lake
         if lake is None:
             raise SparkwapError(
@@ -370,29 +356,20 @@ class PullRequest:
             )
 
     def _tell_standing(self, found: BranchState) -> None:
-        self._tell(f"{self.branch} {comment.title(found.outcome)}")
+        self._tell(f"{self.branch} {comment.TITLES[found.outcome]}")
         steps = _next(found)
         if steps:
             self._tell(f"Next:\n{steps}")
 
 
 def selection(select: Sequence[str]) -> list[str]:
-    """Return dbt's selection of the nodes that differ from the state, and all downstream nodes.
-
-    Args:
-        select: Select only these of them, as for ``--select``; empty for all.
-    """
+    """Return dbt's selection of what differs and all downstream, only of ``select`` if given."""
     changed = "state:modified+"
     return [f"{nodes},{changed}" for text in select for nodes in text.split()] or [changed]
 
 
 def diff_section(branch: str, call: DbtCall, limit: int) -> str:
     """Return the data diff of a branch, as Markdown.
-
-    Args:
-        branch: The branch.
-        call: How dbt is called.
-        limit: Greatest number of characters.
 
     Raises:
         SparkwapError: No table could be compared.

@@ -50,7 +50,6 @@ def differing(
     """Return the nodes and tests of the merged project whose code was not audited.
 
     Args:
-        standing: The branch.
         now: Digests of the merged project.
         audited: Hash -> digests of the manifests of the branch's runs.
         lake: Digests of the last publish; empty if there is none.

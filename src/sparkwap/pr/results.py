@@ -31,11 +31,8 @@ class PullRequestState:
     """The state of the branch of a pull request.
 
     Attributes:
-        branch: The branch.
         state: The state in one word; see `sparkwap.pr.standing.Outcome`.
         published_by: The publish of the branch, also an undone one; None if it was not published.
-        tables: Its tables and views.
-        tests: Their tests.
     """
 
     branch: str

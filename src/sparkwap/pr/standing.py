@@ -4,35 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Literal
 
 from sparkwap.catalog.model import Difference
 from sparkwap.gate.verdicts import PUBLISHING_OFF
-from sparkwap.ledger.records import token_of
+from sparkwap.ledger.records import latest, time_of, token_of
 from sparkwap.runs.rebase import FOLLOWED
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 Outcome = Literal[
-    "nothing",
-    "unfinished",
-    "ready",
-    "held",
-    "rejected",
-    "moved",
-    "stale",
-    "published",
-    "undone",
-    "discarded",
-    "gone",
-]
+    "nothing", "unfinished", "ready", "held", "rejected", "moved", "stale", "published", "undone",
+    "discarded", "gone",
+]  # fmt: skip
 """``nothing``: never audited, or no node differed; ``unfinished``: the audit died or is running;
 ``ready``: all tables passed and wait for the publish; ``stale``: they passed with other code than
 the present; ``held``: a test did not run, or a rule of the gate holds a table; ``rejected``: a test
 or a build failed; ``moved``: it was ready, and main moved before its publish; ``undone``: its
 publish was rolled back, also in part; ``gone``: built, but neither on the branch nor published."""
-
-_FAILURES = "failures"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +28,6 @@ class BranchState:
     """The state of a branch in the ledger.
 
     Attributes:
-        branch: The branch.
-        outcome: The state in one word.
         nodes: The latest row of each model, seed and snapshot that waits on the branch, or was
             published from it, by name.
         tests: The latest row of each test that has run since the first of these nodes was built.
@@ -58,11 +44,6 @@ class BranchState:
     manifests: Mapping[str, str | None] = field(default_factory=dict)
     published_by: str | None = None
 
-    @property
-    def rejected(self) -> tuple[Row, ...]:
-        """The nodes that were rejected."""
-        return tuple(row for row in self.nodes if row["verdict"] == "rejected")
-
 
 def standing(
     branch: str,
@@ -76,15 +57,14 @@ def standing(
     """Return the state of a branch.
 
     Args:
-        branch: The branch.
         is_open: Whether it has a table or view.
         nodes: Its rows in the ledger's table ``nodes`` since it was last discarded.
         tests: Its rows in the table ``tests`` since then.
         runs: Its rows in the table ``runs``, newest first.
         undone: The publishes, of any branch, that were rolled back, also in part.
     """
-    latest = _latest(nodes, "node_id", "built_at")
-    gated = [row for row in latest if row["resource_type"] != _FAILURES]
+    last = latest(nodes, "node_id", "built_at")
+    gated = [row for row in last if row["resource_type"] != "failures"]
     waiting = [row for row in gated if row["verdict"] != "published"]
     # A branch that was opened again under the same name does not have the published tables.
     shown = waiting if is_open else gated
@@ -95,13 +75,14 @@ def standing(
     if outcome == "published" and not made_by.isdisjoint(undone):
         outcome = "undone"
     makers = {row["node_id"]: _maker(row, nodes) for row in shown}
-    since = min((_time(r["started_at"]) for r in runs if r["run_id"] in makers.values()), default=0)
-    before = {row["run_id"] for row in runs if _time(row["started_at"]) < since}
+    begun = [time_of(row["started_at"]) for row in runs if row["run_id"] in makers.values()]
+    since = min(begun, default=time_of(None))
+    before = {row["run_id"] for row in runs if time_of(row["started_at"]) < since}
     return BranchState(
         branch,
         outcome,
         tuple(sorted(shown, key=lambda row: (row["schema"], row["name"]))),
-        tuple(_latest([t for t in tests if t["run_id"] not in before], "test_id", "executed_at")),
+        latest([t for t in tests if t["run_id"] not in before], "test_id", "executed_at"),
         makers,
         {row["run_id"]: row.get("manifest_hash") for row in reversed(runs)},
         published_by if outcome in ("published", "undone") else None,
@@ -142,15 +123,4 @@ def _moved(rejected: Sequence[Row], runs: Sequence[Row]) -> bool:
 def _maker(row: Row, nodes: Sequence[Row]) -> str:
     """Return the run that built a candidate; later runs on the branch also write rows of it."""
     same = [r for r in nodes if r["node_id"] == row["node_id"] and token_of(r) == token_of(row)]
-    return str(min(same, key=lambda r: _time(r["built_at"]))["run_id"])
-
-
-def _latest(rows: Sequence[Row], key: str, time: str) -> list[Row]:
-    latest: dict[str, Row] = {}
-    for row in sorted(rows, key=lambda row: _time(row[time])):
-        latest[row[key]] = row
-    return [latest[name] for name in sorted(latest)]
-
-
-def _time(value: datetime | None) -> float:
-    return value.timestamp() if value else 0.0
+    return str(min(same, key=lambda r: time_of(r["built_at"]))["run_id"])

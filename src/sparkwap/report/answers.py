@@ -20,8 +20,13 @@ from sparkwap.report.artifacts import (
     snapshots,
 )
 from sparkwap.report.facts import ReportFacts
-from sparkwap.report.results import test_results, tests
-from sparkwap.report.runs import invocations, latest_runs, model_runs
+from sparkwap.report.results import (
+    invocations,
+    latest_runs,
+    model_runs,
+    test_results,
+    tests,
+)
 
 
 def answers(facts: ReportFacts) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,7 +49,7 @@ def register_report(commands: Commands) -> None:
         "--dir", type=Path, metavar="DIR", help="folder of the page (default: target/report)"
     )
     parser.add_argument(
-        "--days", type=_count, default=30, help="days of history to show (default: 30)"
+        "--days", type=_days, default=30, help="days of history to show (default: 30)"
     )
     parser.add_argument(
         "--samples",
@@ -90,11 +91,7 @@ def report(parsed: argparse.Namespace) -> CommandEnd:
 
 
 def find_python(given: Path | None) -> Path:
-    """Return a Python that has Elementary: the given one, that of the environment, or this one.
-
-    Raises:
-        ConfigError: There is none.
-    """
+    """Return a Python that has Elementary: the given one, that of the environment, or this one."""
     named = given or (Path(os.environ[PYTHON]) if os.environ.get(PYTHON) else None)
     if named is not None and not named.exists():
         raise ConfigError(
@@ -114,19 +111,8 @@ def find_python(given: Path | None) -> Path:
 def collect(
     call: DbtCall, target: Path, *, days: int, samples: int, all_schemas: bool = False
 ) -> ReportFacts:
-    """Read the data of the report from the lake's ledger and dbt's target folder.
-
-    Args:
-        call: The project and profile.
-        target: dbt's target folder.
-        days: Days of history.
-        samples: Greatest number of stored rows of each failed test.
-        all_schemas: Include the runs of the target in every schema.
-
-    Raises:
-        ConfigError: There is no lake or no manifest yet.
-    """
-    from sparkwap.ledger.records import ended_otherwise
+    """Read the data of the report from the lake's ledger and dbt's target folder."""
+    from sparkwap.ledger.records import ended_otherwise, own_rows
     from sparkwap.publish.lake import Lake
 
     described = call.lake()
@@ -141,8 +127,7 @@ def collect(
             f"There is no whole manifest.json in {target}. The report needs it for the names of "
             "tables and tests. Nothing was written. This command writes the file: dbt parse"
         )
-    lake = Lake(described.name, described.properties)
-    try:
+    with closing(Lake(described.name, described.properties)) as lake:
         tables = ("runs", "nodes", "tests", "metrics")
         whole = {name: lake.ledger.rows(name) for name in tables}
         manifest = with_last_runs(manifest, whole, described.target, all_schemas=all_schemas)
@@ -154,6 +139,7 @@ def collect(
             for entry in set(publish.entries) - set(publish.left)
         }
         outcomes = ended_otherwise(rows["runs"], publishes)
+        rows["runs"] = own_rows(rows["runs"])
         # The tables of a discarded run, such as that of a closed pull request, no longer exist.
         discarded = {run_id for run_id, outcome in outcomes.items() if outcome == "discarded"}
         rows = {
@@ -171,8 +157,6 @@ def collect(
             sources=_json(target / "sources.json"),
         )
         return replace(facts, samples=stored_rows(lake, facts.nodes, samples))
-    finally:
-        lake.close()
 
 
 def stored_rows(
@@ -181,7 +165,6 @@ def stored_rows(
     """Return the stored rows of tests with ``store_failures``, by the test's id.
 
     Args:
-        lake: The lake.
         nodes: Rows of the ledger's table ``nodes``.
         limit: Greatest number of rows of each test; 0 reads nothing.
     """
@@ -211,13 +194,7 @@ def write(facts: ReportFacts, page: Path, *, env: str, python: Path) -> None:
     Elementary may be in another environment than sparkwap, so a file carries the answers.
 
     Args:
-        facts: The data of the report.
         page: The HTML file. Its data, ``elementary_output.json``, is written to the same folder.
-        env: The name of the environment, for the page.
-        python: A Python that has ``elementary-data``.
-
-    Raises:
-        SparkwapError: Elementary failed.
     """
     page.parent.mkdir(parents=True, exist_ok=True)
     given = {
@@ -248,6 +225,10 @@ def _json(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, json.JSONDecodeError):  # another dbt may be writing it
         return None
     return found
+
+
+def _days(text: str) -> int:
+    return min(_count(text), 36_500)  # there is no date of a million days ago
 
 
 def _count(text: str) -> int:

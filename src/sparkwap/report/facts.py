@@ -19,17 +19,11 @@ TABLE_TYPES = ("model", "seed", "snapshot")
 
 @dataclass(frozen=True)
 class ReportFacts:
-    """The data of the report.
+    """The data of the report: the manifest, and rows of four tables of the ledger.
 
     Attributes:
-        manifest: dbt's ``manifest.json``.
-        runs: Rows of the ledger's table ``runs``.
-        nodes: Rows of its table ``nodes``.
-        tests: Rows of its table ``tests``.
-        metrics: Rows of its table ``metrics``.
         database: The catalog's name.
         now: The time of the report (UTC).
-        days: The days of history to show.
         samples: Stored rows of failed tests, by the test's id.
         sources: dbt's ``sources.json``; None if there is none.
     """

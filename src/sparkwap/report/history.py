@@ -20,7 +20,6 @@ def with_last_runs(
     A variable may disable a model in one command and enable it in another, with another schema.
 
     Args:
-        manifest: dbt's ``manifest.json``.
         tables: ``runs``, ``nodes`` and ``tests`` of the ledger.
         target: The target whose runs count.
         all_schemas: Replace the schema of each node by the schema where a run of the target last
@@ -43,7 +42,6 @@ def with_last_runs(
 
 
 def _runs_of(manifest: Mapping[str, Any], runs: Iterable[Row], target: str) -> set[str]:
-    """Return the ids of the runs of this project with this target."""
     wanted = manifest["metadata"]["project_name"], target
     return {row["run_id"] for row in runs if (row["project"], row["target"]) == wanted}
 
@@ -52,7 +50,6 @@ def with_rollbacks(nodes: Iterable[Row], undone: Collection[tuple[str, str, str]
     """Return the rows with the verdict ``held`` for tables whose publish was rolled back.
 
     Args:
-        nodes: Rows of the ledger's table ``nodes``.
         undone: Run, schema and name of the tables whose publish was rolled back.
     """
     return [
@@ -78,7 +75,6 @@ def rows_of_project(
     Args:
         manifest: dbt's ``manifest.json``; see `with_last_runs`.
         tables: ``runs``, ``nodes`` and other tables of the ledger whose rows have a ``run_id``.
-        target: The target of the report.
         all_schemas: Include the runs of the target in every schema.
     """
     project, nodes = manifest["metadata"]["project_name"], manifest["nodes"]

@@ -79,11 +79,7 @@ class AnsweredReport(DataMonitoringReport):
 
 
 def write(given: Mapping[str, Any], page: Path) -> set[str]:
-    """Write the page, and its data in the same folder.
-
-    Returns:
-        The names of the macros that Elementary has called.
-    """
+    """Write the page and its data; return the names of the macros that Elementary has called."""
     report = AnsweredReport(given, page.parent)
     report.generate_report(
         days_back=int(given["days"]),

@@ -1,4 +1,4 @@
-"""Answers about tests: their results, and the verdicts of the gate as results of a test."""
+"""Answers about runs, and about tests, with the verdicts of the gate as results of a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ from sparkwap.report.facts import (
     owners,
     tested_node,
 )
-from sparkwap.report.runs import TEST_STATUSES, verdicts
+
+TEST_STATUSES = {"published": "pass", "held": "warn", "rejected": "fail"}
+"""Verdicts as the statuses of a test on the page."""
+
+# The page has no other statuses for the run of a model.
+_RUN_STATUSES = {"published": "success", "held": "partial success", "rejected": "error"}
 
 GATE = "gate"
 """Name of the test that stands for the gate's verdict on a table."""
@@ -173,7 +178,6 @@ def _gate_results(facts: ReportFacts) -> Iterable[dict[str, Any]]:
 
 
 def _result(facts: ReportFacts, test: Row, run_id: str, at: datetime) -> dict[str, Any]:
-    """Return the fields that all results of a test have."""
     test_id, column = test["unique_id"], test["column_name"]
     return {
         "id": f"{test_id}.{run_id}",
@@ -229,7 +233,6 @@ def _test(facts: ReportFacts, test: Row) -> dict[str, Any]:
 
 
 def _gate_test(facts: ReportFacts, node: Row) -> dict[str, Any]:
-    """Return the gate as a test of a table."""
     return {
         **_about(facts, node["unique_id"]),
         "unique_id": f"test.{facts.project}.{GATE}.{node['unique_id']}",
@@ -251,7 +254,6 @@ def _gate_test(facts: ReportFacts, node: Row) -> dict[str, Any]:
 
 
 def _about(facts: ReportFacts, node_id: str | None) -> dict[str, Any]:
-    """Return the fields that a test has of its table."""
     node: Row = facts.known.get(node_id or "", {})
     return {
         "model_unique_id": node_id,
@@ -266,3 +268,52 @@ def _about(facts: ReportFacts, node_id: str | None) -> dict[str, Any]:
 def _page_name(test: Row) -> str:
     name = str((test.get("test_metadata") or {}).get("name") or test["name"])
     return _PAGE_NAMES.get(name, name)
+
+
+def invocations(facts: ReportFacts) -> Answer:
+    """Return the runs, with their outcome in the place of a job's name: the page filters by it."""
+    return [
+        {
+            "invocation_id": run["run_id"],
+            "detected_at": iso(run["started_at"]),
+            "command": run["command"],
+            "job_name": run["outcome"],
+            "job_id": run["branch"],
+            "job_run_id": run["run_id"],
+        }
+        for run in facts.recent(facts.runs, "started_at")
+    ]
+
+
+def model_runs(facts: ReportFacts) -> Answer:
+    """Return each build of each table, with the gate's verdict as its status."""
+    return [
+        {
+            "unique_id": row["node_id"],
+            "invocation_id": row["run_id"],
+            "name": facts.known[row["node_id"]]["name"],
+            "schema": row["schema"],
+            "status": _RUN_STATUSES.get(row["verdict"], row["verdict"]),
+            "execution_time": row["seconds"] or 0.0,
+            "full_refresh": None,
+            "materialization": facts.known[row["node_id"]]["config"].get("materialized"),
+            "compiled_code": facts.known[row["node_id"]].get("compiled_code"),
+            "generated_at": iso(row["built_at"]),
+        }
+        for row in verdicts(facts)
+    ]
+
+
+def latest_runs(facts: ReportFacts) -> Answer:
+    """Return the last run of each table."""
+    last = {row["node_id"]: row["run_id"] for row in verdicts(facts)}
+    return [{"unique_id": key, "invocation_id": run_id} for key, run_id in last.items()]
+
+
+def verdicts(facts: ReportFacts) -> list[Row]:
+    """Return the gate's verdicts on tables that are still in the project, oldest first."""
+    return [
+        row
+        for row in facts.recent(facts.nodes, "built_at")
+        if row["node_id"] in facts.known and row["verdict"] in TEST_STATUSES
+    ]

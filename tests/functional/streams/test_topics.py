@@ -15,7 +15,7 @@ from helpers.catalogs import RunningCatalog
 from sparkwap import landing
 from sparkwap.core.dbt_cli import LakePlace
 from sparkwap.landing.raw_models import RawModel
-from sparkwap.page.topics import topic_lags
+from sparkwap.page.raw_tables import topic_lags
 from sparkwap.server import CATALOG_NAME, ServerConfig
 
 from .conftest import MakeStreams, stream

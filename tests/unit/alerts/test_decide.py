@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -117,6 +118,20 @@ class TestSuppression:
         assert sent([event("a")], delivered=delivered) == []
         assert len(sent([event("a")], delivered=delivered, suppress_hours=23)) == 1
         assert len(sent([event("a")], delivered=delivered, suppress_hours=0)) == 1
+
+    def test_a_message_that_is_sent_again_has_its_id_and_a_reminder_another(self) -> None:
+        (first,), (again,) = sent([event("a")]), sent([event("a")])
+        (next_run,) = sent([event("a", run_id="f" * 8)])
+        assert next_run.message_id != first.message_id == again.message_id
+        (first,), (again,) = (
+            sent([event("raw", kind="quarantine", run_id=check)]) for check in ("1" * 8, "2" * 8)
+        )
+        assert first.message_id == again.message_id
+        (first,) = sent([event("a")])
+        delivered = [DeliveredAlert("all", event("a").fingerprint, NOW - timedelta(hours=25))]
+        (reminder,) = sent([event("a")], delivered=delivered)
+        (other,) = sent([event("a")], delivered=[replace(delivered[0], route="other")])
+        assert reminder.message_id != first.message_id == other.message_id
 
     def test_the_same_problem_in_another_run_has_the_same_fingerprint(self) -> None:
         tonight = event(run_id="f" * 8, branch="wap_ffffffff", reasons=("another number of rows",))

@@ -165,7 +165,7 @@ class TestMail:
         found = render.mail(message(rejection()), "dbt <dbt@example.com>", ["a@b.c", "d@e.f"])
         assert found["Subject"] == "[sparkwap] 1 table rejected (run 1a2b3c4d on prod)"
         assert (found["From"], found["To"]) == ("dbt <dbt@example.com>", "a@b.c, d@e.f")
-        assert found["Message-ID"].endswith("@example.com>")
+        assert found["Message-ID"] == f"<{message(rejection()).message_id}@example.com>"
         text, html = (part.get_content() for part in found.iter_parts())
         assert "shop.orders  rejected\n  test orders_have_ids failed (3 rows)\n    id\n" in text
         assert "  after a fix\n    dbt retry\n" in text

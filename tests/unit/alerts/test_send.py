@@ -252,6 +252,13 @@ class TestMail:
             (done,) = send(message(), routes=mail_route(server))
             assert (done.problem, done.tries) == ("the mail server answered 550", 1)
 
+    def test_a_server_that_takes_a_mail_and_answers_late_gets_it_once(self) -> None:
+        with mail_server() as server:
+            server.late = 3
+            (done,) = send(message(), routes=mail_route(server), timeout=1)
+            assert (done.problem, done.tries, len(server.received)) == ("", 1, 1)
+            assert "did not answer in time" in done.doubt
+
     def test_without_an_address_of_an_owner_nothing_is_sent(self) -> None:
         with mail_server() as server:
             (done,) = send(message(owners=("data-team",)), routes=mail_route(server, to="owner"))

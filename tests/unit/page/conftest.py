@@ -41,4 +41,4 @@ def result(run_id: str, name: str, status: str, hours_ago: float, **more: Any) -
 
 def side(rows: int | None = 1, snapshot: int | None = 1, **more: Any) -> TableSide:
     columns = more.pop("columns", (("id", "bigint"),))
-    return TableSide("table", "on the table", rows, snapshot, NOW, more, columns)
+    return TableSide("table", rows, snapshot, more, columns)

@@ -15,7 +15,7 @@ from sparkwap.catalog.model import LedgerRows
 from sparkwap.core import dbt_cli
 from sparkwap.core.errors import ConfigError
 from sparkwap.landing import raw_models
-from sparkwap.page import quarantine, queries
+from sparkwap.page import queries, raw_tables
 from sparkwap.publish.lake import Lake
 
 BRANCH = "pr_1"
@@ -121,6 +121,9 @@ def people(lake: Lake) -> queries.Versioned:
     rows = ids(
         7, 7, 8,
         city=pa.array(["Rome", "Oslo", "Bonn"]),
+        tags=pa.array([["a"], [], None]),
+        address=pa.array([{"zip": 1}, None, None]),
+        _loaded_at=pa.array([1, 2, 3]),
         valid_from=pa.array([times[0], times[1], times[2]], pa.timestamp("us")),
         valid_to=pa.array([times[1], None, None], pa.timestamp("us")),
     )  # fmt: skip
@@ -134,6 +137,7 @@ def people(lake: Lake) -> queries.Versioned:
 
 def test_tables_with_versions_are_found_by_their_columns(people: queries.Versioned) -> None:
     assert (people.name, people.start, people.end) == ("s.people", "valid_from", "valid_to")
+    assert people.keys == ("id", "city"), "other columns cannot be counted or are no keys"
 
 
 def test_keys_with_most_versions_come_first(lake: Lake, people: queries.Versioned) -> None:
@@ -201,8 +205,8 @@ def test_the_quarantine_has_the_bad_rows_and_the_number_of_good_ones(
     model = raw_models.RawModel("raw_orders", ("s", "raw_orders"), tmp_path, entry)
     never = raw_models.RawModel("raw_never", ("s", "raw_never"), tmp_path, entry)
     table(lake, "orders", pa.table({"id": [1]}))
-    (found,) = quarantine.quarantines(lake, [model, never])
-    assert quarantine.quarantines(lake, []) == [found], "of no model that was parsed last"
+    (found,) = raw_tables.quarantines(lake, [model, never])
+    assert raw_tables.quarantines(lake, []) == [found], "of no model that was parsed last"
     assert (found.table, found.good, [row.line for row in found.rows]) == (
         "s.raw_orders",
         1,

@@ -45,6 +45,22 @@ def test_a_run_without_data_is_shown() -> None:
     assert run_history.verdict_bars(found) == run_history.duration_bars(found) == []
 
 
+def test_a_run_is_shown_once_whatever_other_rows_have_its_id() -> None:
+    rows = [
+        run(FIRST, 1, "published", branch="wap_1a2b3c4d"),
+        {**run(FIRST, 2, "safe"), "command": "probe"},
+        {**run(FIRST, 0.5, "discarded", branch="wap_7e7e7e7e"), "command": "wap_sweep"},
+        run(FIRST, 3, "died"),
+        *({**run(SECOND, 4, "discarded", branch=b), "command": "wap_sweep"} for b in "ab"),
+    ]
+    found = run_history.overviews(rows, [node(FIRST, "a", "published")])
+    assert [(one.short, one.outcome, one.branch, one.counts) for one in found] == [
+        ("1a2b3c4d", "published", "wap_1a2b3c4d", {"published": 1}),
+        ("2b3c4d5e", "discarded", "a", {}),
+        ("2b3c4d5e", "discarded", "b", {}),
+    ]
+
+
 def test_rejected_tables_of_a_run_come_first_without_personal_values() -> None:
     nodes = [
         node(FIRST, "a", "published"),

@@ -22,6 +22,12 @@ def test_the_comment_lists_failures_and_next_steps() -> None:
     assert not any("known" in line for line in lines), "passed tests are only counted"
 
 
+def test_the_rejected_version_of_a_model_is_looked_at() -> None:
+    for name, ref in (("orders", "ref('orders')"), ("orders.v1", "ref('orders', v='1')")):
+        text = comment.render(stands(node(name, verdict="rejected", reason="x")))
+        assert f'dbt show --inline "select * from {{{{ {ref} }}}}"   # look at it' in text
+
+
 def test_the_comment_has_no_values_and_no_markup() -> None:
     values = "build failed: cannot cast 'Ann Smith' to int"
     error = "test ids ended in an error (division of 'Ann Smith')"

@@ -61,6 +61,10 @@ def with_code(text: str) -> dict[str, Any]:
     changed: dict[str, Any] = {**BEFORE["nodes"][KEY], "raw_code": text}  # type: ignore[index]
     other = {**changed, "alias": "other", "name": "other", "raw_code": "select 0"}
     found = {**BEFORE, "nodes": {KEY: changed, OTHER_KEY: other}}
+    if "source" in text:
+        changed["depends_on"] = {"macros": [], "nodes": ["source.shop.raw"]}
+        source = {"schema": "raw", "identifier": least}
+        found, least = {**found, "sources": {"source.shop.raw": source}}, ""
     return (
         {**found, dbt_cli.VARIABLES: {"least": {"": least}, "other": {"": 1}}} if least else found
     )
@@ -386,19 +390,21 @@ def test_a_publish_that_selects_nothing_says_so(
     assert "changed, but not audited: orders" in capsys.readouterr().err
 
 
-def test_a_changed_variable_of_the_project_is_a_change(
-    world: World, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("text", ["select var('least') with", "select source() with"])
+def test_a_changed_variable_or_table_of_a_source_is_a_change(
+    world: World, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
-    world.code = "select var('least') with 0"
+    """dbt does not compare variables, and sources only as it is told."""
+    world.code = f"{text} 0"
     world.build()
-    world.code = "select var('least') with 500"
+    world.code = f"{text} 500"
     assert pr("audit") == 0
     assert len(world.commands[-1]) > 1
     assert "no model, seed or snapshot differs" not in capsys.readouterr().err
-    world.code = "select var('least') with 7"
+    world.code = f"{text} 7"
     assert pr("publish") == EXIT_CODES["rejected"]
     assert "audited with other code: orders" in capsys.readouterr().err
-    world.code = "select var('least') with 500"
+    world.code = f"{text} 500"
     assert pr("publish") == 0
     assert len(world.live()) == 3
     assert pr("audit") == 0

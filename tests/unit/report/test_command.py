@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,13 @@ def test_without_elementary_the_error_has_the_command_to_install_it(
         command.find_python(Path("/nowhere/python"))
     monkeypatch.setenv(command.PYTHON, sys.executable)
     assert command.find_python(None) == Path(sys.executable)
+
+
+@pytest.mark.parametrize(("given", "days"), [("7", 7), ("1000000", 36_500)])
+def test_more_days_than_there_are_dates_are_all_of_history(given: str, days: int) -> None:
+    parser = argparse.ArgumentParser()
+    command.register_report(parser.add_subparsers())
+    assert parser.parse_args(["report", "--days", given]).days == days
 
 
 def test_stored_rows_are_read_only_on_request(tmp_path: Path) -> None:
@@ -67,6 +75,8 @@ def test_the_runs_of_a_discarded_branch_are_left_out(tmp_path: Path) -> None:
         return {**found, "ended_at": found["started_at"]}
 
     runs = [run(4, "pr_1", "held"), run(3, "pr_1", "discarded")]
+    # A row of the check of a server with the id of the run.
+    runs.append({**run(2, "wap_probe", "safe"), "command": "probe"})
     # The same branch, opened again.
     runs += [run(2, "pr_1", "rejected"), run(1, "dev", "held")]
     days = (4, 2, 1)
@@ -85,3 +95,4 @@ def test_the_runs_of_a_discarded_branch_are_left_out(tmp_path: Path) -> None:
     found = command.collect(call, tmp_path, days=30, samples=0)
     shown = (found.runs, found.nodes, found.tests, found.metrics)
     assert [{one["run_id"] for one in rows} for rows in shown] == [{"r2", "r1"}] * 4
+    assert sorted(one["outcome"] for one in found.runs) == ["held", "rejected"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import streamlit as st
 
 from sparkwap.core import next_command
-from sparkwap.core.text import counted
-from sparkwap.ledger.records import LOADED
+from sparkwap.core.text import counted, some_of
+from sparkwap.ledger.records import LOADED, time_of
 from sparkwap.page import actions, comparison, open_branches, queries
 from sparkwap.page.command import folder_of
 from sparkwap.page.formats import (
@@ -24,7 +24,6 @@ from sparkwap.page.formats import (
 from sparkwap.page.views.common import Page, draw_empty, draw_locked, draw_table
 
 _REASONS_SHOWN = 5
-_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def draw_branches(page: Page) -> None:
@@ -41,7 +40,7 @@ def draw_branches(page: Page) -> None:
         "Readers of main do not see the tables on a branch. A branch is open because its run was "
         "held or rejected, did not end, or is still running."
     )
-    for branch in sorted(page.branches, key=lambda b: b.since or _NEVER, reverse=True):
+    for branch in sorted(page.branches, key=lambda b: time_of(b.since), reverse=True):
         with st.container(border=True):
             _draw_branch(page, branch)
 
@@ -57,11 +56,8 @@ def _draw_branch(page: Page, branch: queries.BranchOverview) -> None:
     for reason, tables in open_branches.unpublished_reasons(nodes, page.reasons(nodes))[
         :_REASONS_SHOWN
     ]:
-        names = ", ".join(tables[:_REASONS_SHOWN])
-        more = f" and {len(tables) - _REASONS_SHOWN} more" if len(tables) > _REASONS_SHOWN else ""
-        st.markdown(
-            f"- {escape_markdown(shorten(reason, 240))}  \n  :gray[{escape_markdown(names)}{more}]"
-        )
+        names = escape_markdown(some_of(tables, _REASONS_SHOWN))
+        st.markdown(f"- {escape_markdown(shorten(reason, 240))}  \n  :gray[{names}]")
     if branch.lease:
         st.info(escape_markdown(f"{branch.name} is {branch.lease}."), icon=":material/lock:")
     draw_table(

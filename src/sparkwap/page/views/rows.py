@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import streamlit as st
 
 from sparkwap.core import next_command
 from sparkwap.core.personal import RAW_TEXT
 from sparkwap.core.text import counted
-from sparkwap.page import charts, key_history, quarantine, queries
+from sparkwap.page import charts, key_history, queries, raw_tables
 from sparkwap.page.formats import escape_markdown, format_time
 from sparkwap.page.views.common import (
     Page,
@@ -26,7 +24,7 @@ _ROWS_SHOWN = 200
 def draw_quarantine(page: Page) -> None:
     """Draw the rows in quarantine by reason, with samples."""
     st.title("Quarantine")
-    found = quarantine.quarantines(page.lake, page.raw_models)
+    found = raw_tables.quarantines(page.lake, page.raw_models)
     waiting = [quarantined for quarantined in found if quarantined.rows]
     if not waiting:
         st.success("No row is in quarantine.")
@@ -39,7 +37,7 @@ def draw_quarantine(page: Page) -> None:
             st.subheader(escape_markdown(table.table))
             share = len(table.rows) / (len(table.rows) + table.good)
             st.markdown(f"{counted(len(table.rows), 'row')}, {share:.2%} of all delivered rows")
-            grouped = quarantine.group_reasons(table.rows)
+            grouped = raw_tables.group_reasons(table.rows)
             draw_plot(charts.reasons(grouped))
             draw_table(grouped)
             with st.expander("The rows"):
@@ -48,7 +46,7 @@ def draw_quarantine(page: Page) -> None:
             st.code(next_command.sparkwap(f"quarantine replay {table.model}"), language="shell")
 
 
-def _draw_bad_rows(page: Page, table: quarantine.Quarantine) -> None:
+def _draw_bad_rows(page: Page, table: raw_tables.Quarantine) -> None:
     # A bad row is one text: a personal value in it cannot be distinguished from the others.
     personal = page.hidden(table.table, table.columns) - RAW_TEXT
     if not page.knows(table.table):
@@ -90,10 +88,8 @@ def draw_key(page: Page) -> None:
     left, middle, right = st.columns(3)
     table = left.selectbox("table", tables, format_func=lambda t: t.name, key="history")
     hidden = page.hidden(table.name, table.columns)
-    names = [
-        c for c in table.columns if c not in (table.start, table.end) and not c.startswith("_")
-    ]
-    key = middle.selectbox("key column", names, index=_key_index(page, table, names), key="key")
+    index = _key_index(page, table)
+    key = middle.selectbox("key column", table.keys, index=index, key="key")
     if key.lower() in hidden:
         st.warning(
             escape_markdown(f"{key} is personal, so its values are not shown. Choose another.")
@@ -136,11 +132,11 @@ def draw_key(page: Page) -> None:
     )
 
 
-def _key_index(page: Page, table: queries.Versioned, names: Sequence[str]) -> int:
+def _key_index(page: Page, table: queries.Versioned) -> int:
     """Return the position of the model's unique_key among the columns; 0 if it has none."""
     for node in (page.manifest or {}).get("nodes", {}).values():
         if f"{node.get('schema')}.{node.get('alias')}" == table.name:
             given = (node.get("config") or {}).get("unique_key")
             first = given[0] if isinstance(given, list) and given else given
-            return names.index(first) if first in names else 0
+            return table.keys.index(first) if first in table.keys else 0
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from sparkwap.core.text import counted
-from sparkwap.page import charts, open_branches, quarantine, run_history, topics
+from sparkwap.page import charts, open_branches, raw_tables, run_history
 from sparkwap.page.formats import (
     VERDICTS,
     badge_of,
@@ -26,7 +26,7 @@ def draw_home(page: Page) -> None:
         (b.name, b.since, [row["verdict"] for row in b.history.nodes], b.lease is not None)
         for b in page.branches
     ]
-    waiting = [(q.table, len(q.rows)) for q in quarantine.quarantines(page.lake, page.raw_models)]
+    waiting = [(q.table, len(q.rows)) for q in raw_tables.quarantines(page.lake, page.raw_models)]
     items = open_branches.attention_items(branches, page.runs, waiting)
     if not items:
         st.success("Nothing: no branch is open, no run died, no row is in quarantine.")
@@ -37,7 +37,7 @@ def draw_home(page: Page) -> None:
                 for item in items
             ]
         )
-    lags = topics.topic_lags(page.call.lake(), page.raw_models)
+    lags = raw_tables.topic_lags(page.call.lake(), page.raw_models)
     if lags:
         st.subheader("Kafka topics")
         draw_table(
