@@ -66,11 +66,7 @@ class Value:
     variable: str = ""
 
     def read(self, environment: Mapping[str, str] | None = None) -> str:
-        """Return the text.
-
-        Raises:
-            ConfigError: The variable is not set, or empty.
-        """
+        """Return the text."""
         if not self.variable:
             return self.text
         found = (os.environ if environment is None else environment).get(self.variable, "")
@@ -141,8 +137,6 @@ class Route(_Settings):
     """A destination of messages, and the messages that it gets.
 
     Attributes:
-        name: The route's name, for messages and the ledger.
-        events: The kinds of its events.
         severity: The minimum severity of its events.
         owners: The owners of its tables, in lower case; empty for all tables, also without owner.
         targets: The dbt targets of its runs; empty for all.
@@ -179,13 +173,7 @@ class Mail(Route):
     """A mail server with sender and recipients.
 
     Attributes:
-        type: Always ``email``.
-        host: The SMTP server.
         port: Its port; None for the usual port.
-        security: ``starttls``, ``ssl``, or ``none``.
-        user: The user of the server; None for no login.
-        password: The password; None for none.
-        sender: The sender's address.
         to: The recipients' addresses, or `OWNER`.
     """
 
@@ -246,11 +234,7 @@ class AlertSettings(_Settings):
         return routes
 
     def route(self, name: str) -> Route:
-        """Return the route of a name.
-
-        Raises:
-            ConfigError: There is no such route.
-        """
+        """Return the route of a name."""
         for route in self.routes:
             if route.name == name:
                 return route

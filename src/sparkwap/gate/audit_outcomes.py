@@ -25,7 +25,6 @@ class AuditOutcome:
     """The outcome of a test for the present candidates.
 
     Attributes:
-        test: The test.
         state: `pass`, `warn`, `accepted` (it found no more rows than `wap_accept` allows),
             `missing` (it did not audit the candidates) or `bad` (a failure, an error, an unknown
             status).
@@ -50,13 +49,7 @@ class AuditOutcome:
 def audit_outcome(
     test: AuditTest, results: Sequence[TestResult], nodes: Mapping[str, BuiltNode]
 ) -> AuditOutcome:
-    """Return the outcome of a test: the worst of its valid results.
-
-    Args:
-        test: The test.
-        results: All results of the test.
-        nodes: The nodes on the audit branch, by id.
-    """
+    """Return the outcome of a test: the worst of its valid results."""
     read = [nodes[key] for key in sorted(test.nodes & nodes.keys())]
     saw = [result for result in results if all(_saw(result, node) for node in read)]
     valid = [result for result in saw if not _is_outdated(test, result)]

@@ -25,13 +25,9 @@ class TableResult:
 
     Attributes:
         table: ``schema.table``.
-        node_id: dbt's id of its node.
         kind: ``model``, ``seed``, ``snapshot``, or ``failures`` for stored failures of a test.
         outcome: ``published``, ``held`` or ``rejected``.
-        reasons: Why it is not published.
         notices: Notices of its build, and about its publish.
-        tests_expected: Number of tests that its candidate must pass.
-        tests_passed: Number of those that it passed.
         candidate: The snapshot id, or the metadata file of a new table or view; None if there is
             none.
     """
@@ -52,8 +48,6 @@ class TestOutcome:
     """A test of the run's tables.
 
     Attributes:
-        test_id: dbt's id.
-        name: Its name.
         status: ``pass``, ``warn``, ``fail``, ``error``, or why it did not run.
         failures: Number of failing rows; None if not known.
         tables: The tables of the run that it reads.
@@ -82,17 +76,9 @@ class RunResults:
 
     Attributes:
         run_id: dbt's invocation id.
-        branch: The audit branch.
-        project: The project's name.
-        target: dbt's target.
-        started_at: The start of the command.
-        ended_at: The end of the run.
         publish_id: The publish, for a rollback; None if nothing was published.
         refused: The catalog's message, if it refused the publish.
         tries: How often the run was built again because main had moved.
-        tables: The verdicts.
-        tests: The tests of these tables.
-        next: The commands that continue.
     """
 
     run_id: str

@@ -57,7 +57,6 @@ class Upkeep:
     """When and how much a run maintains the tables.
 
     Attributes:
-        when: Whether a run maintains the tables at its end.
         seconds: The budget of the maintenance at the end of a run; None for a share.
         share: The budget as a part of the time that all runs of the last days have taken.
         keep_days: Days for which `main` keeps its whole history.
@@ -103,13 +102,10 @@ class GateSettings:
         reads: The reaction if a table that the run only read has moved at the publish: `warn` in
             the summary, `ignore` it, or `strict`: refuse the publish and rebuild.
         sweep: Whether a run sweeps the lake at its end.
-        sweep_limits: The minimum ages for a sweep.
-        upkeep: The maintenance of the tables.
         log: The place of the structured log: `sparkwap.jsonl` in dbt's target folder, dbt's log, or
             none.
         diff_hide: Columns whose values no data diff shows: `column`, `table.column` or
             `schema.table.column`; `*` matches any text.
-        alerts: The alerts and their routes.
         openlineage: Whether a run sends OpenLineage events at its end.
         writes: Ungated tables that hooks and operations may write to and change.
         actor: Whether the ledger records who has called a command, and on which host.

@@ -41,12 +41,10 @@ class Statement:
     """The effects of a statement.
 
     Attributes:
-        kind: See `StatementKind`.
         verb: Its first words, for messages: `insert into`, `alter table`.
         targets: All objects that it changes; empty unless its kind is `change`.
         beyond: A clause that may have effects beyond its targets, such as an option of the write;
             empty for none.
-        why: The reason why a statement of kind `unknown` is unknown.
     """
 
     kind: StatementKind

@@ -44,17 +44,9 @@ def lines(
     """Return the summary of a run, line by line, as plain text.
 
     Args:
-        closing: The gate's decision, its nodes, and the result of the publish: `published` counts
-            the tables that are live now, `refused` is the catalog's message, `seconds` is the time
-            that the publish took, `earlier` are the nodes that this invocation did not build,
-            `notices` are messages of their builds, such as a new column in a file, `sequential` is
-            true if the catalog has no transaction over several tables.
-        run_id: dbt's invocation id.
-        branch: The audit branch.
         remarks: More lines, after the totals.
         width: Columns of a line; None for no limit. A longer word, such as a quoted argument of a
             command, is not broken.
-        with_next: Whether to add the next commands.
 
     Returns:
         One line for each of up to 20 tables per outcome (tables with the same reason share a
@@ -78,13 +70,7 @@ def lines(
 
 
 def next_lines(closing: ClosedRun, branch: str, width: int | None = None) -> list[str]:
-    """Return the next commands after a run, line by line.
-
-    Args:
-        closing: As for `lines`.
-        branch: The audit branch.
-        width: As for `lines`.
-    """
+    """Return the next commands after a run, line by line."""
     return list(_next(next_steps(closing, branch), width))
 
 
@@ -94,8 +80,6 @@ def not_closed(*, run_id: str, branch: str, caught: Sequence[str] = ()) -> list[
     The gate is a hook, and dbt skips all hooks after a failed hook.
 
     Args:
-        run_id: dbt's invocation id.
-        branch: The audit branch.
         caught: Messages about the tables that the run has moved past the gate.
     """
     unchanged = "" if caught else "Readers of main see no change; "

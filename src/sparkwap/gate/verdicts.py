@@ -37,7 +37,6 @@ class Verdict:
     """The gate's decision about one node.
 
     Attributes:
-        outcome: `published`, `held` or `rejected`.
         reasons: Why it is not published; empty for a published node.
         notices: Notices about a published node.
         passed: Number of tests that the present candidate passed, warnings included.
@@ -81,13 +80,8 @@ def decide(
 
     Args:
         nodes: All nodes on the audit branch, from this run and earlier ones.
-        tests: All tests that are expected for them.
         results: All known results. Of several results of a test, those that audited the present
             candidates count, and the worst of these wins. Results of other tests do not count.
-        settings: The mode of publishing, and the rules for warnings and missing tests.
-
-    Raises:
-        GateError: A node is given twice.
     """
     by_id = _index(nodes)
     tests = tuple(tests)

@@ -53,9 +53,6 @@ def stage(store: Store, candidate: Candidate) -> Staged[Candidate | None]:
     Returns:
         The candidate with its new base and head; None, and nothing to commit, if `main` has not
         moved by a proven compaction, or if the candidate changes what was compacted.
-
-    Raises:
-        CatalogError: There is no such table.
     """
     row = table_row(store, candidate.identifier)
     document = store.load(row.location)
@@ -93,10 +90,7 @@ def pick(store: Store, document: md.Document, base: int | None, head: int) -> Pi
     """Write a snapshot with the change from ``base`` to ``head`` on the present `main`.
 
     Args:
-        store: Reads and writes files.
-        document: The table's metadata.
         base: The snapshot of `main` that the candidate was built on.
-        head: The candidate.
 
     Returns:
         The snapshot, which is in no metadata yet; None if the change may give other rows there.

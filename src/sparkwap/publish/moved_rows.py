@@ -35,13 +35,7 @@ _FIELD_ID = b"PARQUET:field_id"
 
 @dataclass(frozen=True)
 class FoundRows:
-    """Deleted rows in a file of a compaction.
-
-    Attributes:
-        manifest: The manifest that lists the file.
-        entry: The file's entry in it.
-        positions: The positions of the rows.
-    """
+    """Deleted rows in a file of a compaction."""
 
     manifest: ManifestEntry
     entry: Mapping[str, Any]
@@ -61,7 +55,6 @@ class MovedRows:
     """Deletions in one state of a table, and the same rows in another.
 
     Args:
-        store: Reads files.
         before: The state of the deletions.
         now: The state after a compaction, which has changed no row.
     """
@@ -158,11 +151,7 @@ class MovedRows:
 
 
 def _require_same(deleted: Sequence[_Rows], found: Sequence[_Rows]) -> None:
-    """Check that both have the same rows, each once.
-
-    Raises:
-        Unreadable: They have not.
-    """
+    """Check that both have the same rows, each once."""
     import pyarrow.compute as pc
 
     sides = [_together(one) for one in (deleted, found)]

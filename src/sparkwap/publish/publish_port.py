@@ -53,8 +53,6 @@ class PublishPort:
     """The tables of a publish: their positions, and their moves forward and back.
 
     Args:
-        store: The catalog.
-        journal: The publish.
         schemas: Side schema -> schema, of the audit branch.
         taken: New names that now exist in the lake in another case; they are not published.
     """

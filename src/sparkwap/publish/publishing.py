@@ -80,10 +80,8 @@ class Publishing:
 
         Args:
             candidates: The tables and views to publish; each name once.
-            run_id: The run that publishes.
             tag: The receipt that each published snapshot gets.
             tag_max_age_ms: How long the tag keeps the snapshot; None for ever.
-            branch: The audit branch.
             appends: Rows for other tables of the ledger, in the same transaction; rows of
                 ``runs`` get the id of the publish.
             publish_id: The id of the publish; a new id if None.
@@ -172,9 +170,6 @@ class Publishing:
         Args:
             entries: The entries of the publish; with force, the earliest entry of each table among
                 all publishes that are undone.
-            run_id: The run that rolls back.
-            publish_id: The publish that is undone.
-            branch: The audit branch of the publish, for the ledger.
             force: Restore the state before the publish, even if tables have changed since.
             undone: All publishes that are undone, for the ledger; by default, the given publish.
 
@@ -182,7 +177,6 @@ class Publishing:
             RollbackRefused: A table has changed since the publish (without force), or its former
                 state no longer exists; nothing has changed.
             RollbackTorn: The same for some tables of a sequential rollback; the others are undone.
-            CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         _require_own([entry.identifier for entry in entries])
         now = datetime.now(UTC)
@@ -221,14 +215,11 @@ class Publishing:
         these tables.
 
         Args:
-            entries: The entries of the publish.
-            branch: The audit branch of the publish.
             record: Returns rows for the ledger, by candidate, for the same transaction.
 
         Raises:
             RollbackRefused: Tables have changed, candidates have expired, or the branch is in use
                 again; nothing has changed.
-            CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         beside = [entry.identifier[0] for entry in entries if entry.how != "branch"]
         if beside and not self._store.backend.atomic:

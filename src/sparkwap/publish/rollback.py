@@ -44,10 +44,8 @@ class Undoer:
     """Plans the rollback of each entry of a publish.
 
     Attributes:
-        load: Reads a metadata document.
         rows: The rows of the entries that exist.
         force: Restore the state before the publish, even if tables have changed since.
-        exists: Returns whether a file exists.
     """
 
     load: Load
@@ -205,12 +203,7 @@ class Undoer:
 
 @dataclass(frozen=True)
 class AsBeforePublish:
-    """Checks that tables are as they were before a publish, and plans no changes.
-
-    Attributes:
-        load: Reads a metadata document.
-        rows: The rows of the entries that exist.
-    """
+    """Checks that tables are as they were before a publish, and plans no changes."""
 
     load: Load
     rows: Mapping[Identifier, Pointer]
@@ -238,8 +231,6 @@ class Reopener:
     """Puts the candidates of a publish back on their audit branch, after its rollback.
 
     Attributes:
-        load: Reads a metadata document.
-        branch: The audit branch.
         warehouse: The parent of the folders of views.
         standing: The rows in the side schemas of the branch.
     """
@@ -253,9 +244,6 @@ class Reopener:
         self, plans: Sequence[MovePlan]
     ) -> tuple[list[MovePlan], dict[Identifier, Candidate]]:
         """Extend the plans of a rollback.
-
-        Args:
-            plans: The plans of the rollback.
 
         Returns:
             The extended plans, and the candidate of each entry.

@@ -67,7 +67,6 @@ class BranchNodes:
         """Return the nodes of this run and the unpublished ones of earlier runs on the branch.
 
         Args:
-            facts: The nodes of this run.
             history: The ledger's rows of ``nodes`` of the branch.
             known: Ids of the nodes whose tests this command knows.
 

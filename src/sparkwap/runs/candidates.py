@@ -40,7 +40,6 @@ class Candidates:
     Safe for use by dbt's threads.
 
     Attributes:
-        overlay: The names that are in side schemas.
         placed: The candidates that this run builds, by name.
         built: The name under which a node was built, by node.
         whole: The names of the tables that this run has built anew.
@@ -190,8 +189,6 @@ class Candidates:
         """Decide where a table is built, and create the branch, the clone or the side schema.
 
         Args:
-            identifier: The table.
-            desired: The desired definition; see `sparkwap.gate.placement.Desired`.
             in_place: Properties to set at once; see `sparkwap.gate.placement.in_place`.
             on_clone: Properties of ``desired`` that a clone has from the start, because no
                 statement of its build sets them.
@@ -215,10 +212,6 @@ class Candidates:
     def place_clone(self, identifier: Identifier, changes: Sequence[str]) -> Candidate:
         """Build a table on a clone, because its schema will change.
 
-        Args:
-            identifier: The table.
-            changes: The changes, in words.
-
         Raises:
             SparkwapError: This run has already written to the branch of the table.
         """
@@ -241,7 +234,6 @@ class Candidates:
 
         Args:
             identifier: The name that readers use.
-            kind: The kind of the new object.
 
         Raises:
             SparkwapError: The live object is of the other kind, and the catalog cannot replace it.
@@ -291,10 +283,6 @@ class Candidates:
         """Mark a candidate so that neither this run nor a later command publishes it.
 
         A load without dbt calls it (`examples/load`).
-
-        Args:
-            identifier: The table or view.
-            problem: The reason, in words.
         """
         found = self.target(identifier)
         if found is not None:

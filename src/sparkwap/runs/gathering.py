@@ -133,15 +133,7 @@ class ClosingFacts:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """Gathers the facts at the end of a run; reads the catalog and the ledger, changes nothing.
-
-    Attributes:
-        invocation: The command of dbt.
-        candidates: The tables and views of the run.
-        trail: What nodes and tests have read.
-        notes: The notes of builds and audits.
-        rules: The rules of tests in the ledger.
-    """
+    """Gathers the facts at the end of a run; reads the catalog and the ledger, changes nothing."""
 
     invocation: Invocation
     candidates: Candidates

@@ -18,8 +18,6 @@ class LaterSnapshot:
     """A snapshot on `main` after a publish.
 
     Attributes:
-        snapshot_id: The snapshot.
-        at: The time of the snapshot.
         operation: Iceberg's operation: ``append``, ``overwrite``, ``delete``, ``replace``.
         run_id: The run that wrote it; None for a writer that bypasses the gate.
     """
@@ -32,10 +30,6 @@ class LaterSnapshot:
 
 def later_snapshots(lake: Lake, entry: PublishedEntry) -> list[LaterSnapshot]:
     """Return the snapshots of `main` after a publish, newest first.
-
-    Args:
-        lake: The lake.
-        entry: The published table.
 
     Returns:
         An empty list for views, for dropped or replaced tables, and if `main` was set back.

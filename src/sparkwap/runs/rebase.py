@@ -25,7 +25,6 @@ class Rebase:
     """Build these again.
 
     Attributes:
-        nodes: Ids of the nodes to build, in the given order.
         moved: Ids of the nodes whose publish was refused.
     """
 
@@ -52,11 +51,8 @@ def decide(
 
     Args:
         refusals: Node id -> the differences, of the nodes whose publish was refused.
-        nodes: All nodes on the audit branch, with their parents.
         buildable: Ids of the nodes that this invocation can build in the same way: with the same
             vars and flags.
-        tried: The number of rebases of this run so far.
-        tries: The maximum number of rebases.
 
     Returns:
         The refused nodes and all nodes downstream of them, or the reason for no rebase.
@@ -92,12 +88,7 @@ def decide(
 
 
 def downstream(start: Iterable[str], parents: Mapping[str, Iterable[str]]) -> set[str]:
-    """Return the nodes of ``start`` and all their direct and indirect readers.
-
-    Args:
-        start: Ids of nodes.
-        parents: Node id -> ids of the nodes that it reads.
-    """
+    """Return the nodes of ``start`` and all their direct and indirect readers."""
     readers: dict[str, list[str]] = {}
     for node_id, read in parents.items():
         for parent in read:
@@ -122,7 +113,6 @@ def moved_by_others(
 
     Args:
         summaries: The summaries of the new snapshots on ``main``.
-        run_id: The run.
         wrote_to_branch: Whether the run has written the head of its audit branch, which shows
             that its writes go there.
     """

@@ -58,11 +58,7 @@ def follow(
     """Build again until the publish succeeds, as often as the settings allow.
 
     Args:
-        run: The run.
         closing: The end of the run, with a `RunEnd.rebase`.
-        build: Builds nodes again.
-        tell: Prints a line.
-        sleep: Waits, in seconds.
         draw: Returns a random number from 0 to 1.
 
     Returns:

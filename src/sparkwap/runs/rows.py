@@ -181,8 +181,6 @@ def refused_rows(
     """Return the ledger's rows of a run whose publish the catalog refused.
 
     Args:
-        rows: The planned rows.
-        message: The refusal.
         refusals: Node id -> the kinds of differences for which its publish was refused.
         rebase_follows: Whether a rebase follows, which writes the row of the run at its end.
     """

@@ -46,15 +46,7 @@ class Run:
 
     Safe for use by dbt's threads.
 
-    Attributes:
-        candidates: The tables that the run builds, and those of earlier runs on the branch.
-        trail: The order in which nodes are built, and the relations that they read.
-        notes: The notes of builds and audits.
-        rules: The earlier results of tests in the ledger.
-
     Args:
-        lake: The catalog.
-        invocation: The command of dbt.
         manifest: Returns the project's code for the ledger; called once, when the run is closed.
         table_of_node: Returns schema and name of the table of a node; None if there is none.
     """
@@ -148,7 +140,6 @@ class Run:
         """Check and record the candidate of a node after its build.
 
         Args:
-            node_id: The node.
             identifier: The name under which it is published.
             must_write: Whether the build replaces the table. If the head of the branch has not
                 moved then, the rows were written elsewhere.
@@ -223,7 +214,6 @@ class Run:
         """Record that a node or test has read the metadata of a table or view.
 
         Args:
-            reader: The id of the node or test.
             identifier: The table or view, by the name that readers use.
         """
         schema, name = identifier
@@ -272,9 +262,6 @@ class Run:
         """Return the changes of `main` by which this run has bypassed the gate, so far.
 
         Where possible, the former state was restored for readers.
-
-        Raises:
-            CatalogError: The catalog cannot be read.
         """
         if self.main is None:
             return []
@@ -310,7 +297,6 @@ class Run:
         Args:
             nodes: The nodes that this run had to build.
             tests: All tests that read ``nodes`` or ``known`` nodes.
-            seen: The results of this run.
             known: Ids of other nodes whose tests are all among ``tests``. Other nodes of earlier
                 runs hold up the branch.
             varied: Whether vars of the command line may have changed the project. A missing test

@@ -43,12 +43,8 @@ class LastRun:
     """A run of this working copy.
 
     Attributes:
-        run_id: dbt's invocation id.
-        branch: The audit branch.
         outcome: ``open`` while it runs, ``held`` or ``rejected`` if candidates stay on the branch,
             else ``closed``.
-        command: dbt's command.
-        target: dbt's target.
         at: The time of this record, in seconds since the epoch.
         publish: The mode of publishing; ``replay`` for a replay.
         settings: The environment variables with settings of this run; a retry uses them and the
@@ -89,7 +85,6 @@ class LastRun:
         """Record this run as the last one.
 
         Args:
-            folder: dbt's target folder.
             gone: Branches without candidates, which are removed from the record.
         """
         folder.mkdir(parents=True, exist_ok=True)
@@ -156,11 +151,7 @@ def why_not(
     builds nothing, and audits the present candidates.
 
     Args:
-        waiting: The branch.
-        command: dbt's command.
-        publish: The mode of publishing of the command.
         selected: Ids of the nodes and tests that the command runs.
-        known: Ids of the nodes of the project.
     """
     if waiting.in_use:
         return f"is {waiting.in_use}"
@@ -192,7 +183,6 @@ class Continuation:
 
     Attributes:
         run: The run that left the branch; None if the command opens a new branch.
-        line: A line for the user, or None.
         gone: Branches without candidates.
     """
 
@@ -214,12 +204,9 @@ def find_continuation(
     """Find the branch that a command continues, by the present state of the lake.
 
     Args:
-        lake: The lake.
         runs: The runs of `LastRun.waiting`.
         now: Seconds since the epoch.
         command: See `why_not`, as for the other arguments.
-        publish: See `why_not`.
-        selected: See `why_not`.
         known: Returns the ids of the nodes of the project.
     """
     line, gone = None, []
@@ -268,10 +255,6 @@ def is_unfinished(results: Path) -> bool:
 def require_unpublished(ledger: Ledger, last: LastRun) -> None:
     """Check that a run that died has not published; a retry would add the same rows again.
 
-    Args:
-        ledger: The ledger.
-        last: A run that has not ended.
-
     Raises:
         SparkwapError: The ledger has a publish of the run or of its rebase.
     """
@@ -300,9 +283,6 @@ class RetryRecord:
 
     `dbt show` and `dbt run-operation` also write ``run_results.json``, so that a later `dbt retry`
     would have nothing to retry. While the last run is open, its record is restored.
-
-    Args:
-        folder: dbt's target folder.
     """
 
     def __init__(self, folder: Path) -> None:

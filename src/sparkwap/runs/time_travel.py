@@ -45,8 +45,6 @@ class Replay:
     """The moment of a replay, and the snapshots that the run reads.
 
     Attributes:
-        moment: The moment.
-        histories: Returns the histories of tables.
         changes: The publishes and rollbacks of each table; see `main_history.changes`.
         pins: Table -> snapshot, of all tables that are read and not built.
     """
@@ -134,9 +132,6 @@ def require(problems: Sequence[str]) -> None:
 
     Args:
         problems: A line for each node that cannot.
-
-    Raises:
-        ReplayRefused: There are such nodes.
     """
     if problems:
         listed = "".join(f"\n  {one}" for one in problems)

@@ -94,7 +94,6 @@ class Trail:
         """Return whether a node may add to an earlier run's candidate; if so, the node is begun.
 
         Args:
-            node_id: The node.
             is_current: Returns whether the candidate is unchanged; called until it returns True or
                 the node is begun.
         """
@@ -125,7 +124,6 @@ class Trail:
         """Record what a statement of a node or test names, whether dbt knows of it or not.
 
         Args:
-            reader: The id of the node or test.
             relations: See `sparkwap.core.sqllex.relation_names`.
             present: The relations whose present rows it reads; None for all.
         """

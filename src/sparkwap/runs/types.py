@@ -30,19 +30,13 @@ class Invocation:
     """A command of dbt that writes to an audit branch, or publishes one.
 
     Attributes:
-        run_id: dbt's invocation id.
         branch: The audit branch, which may have candidates of earlier runs.
-        settings: The gate's settings.
-        command: dbt's command, ``build``, ``test``, ...
-        project: The name of the project.
-        target_name: dbt's target.
         rebuild_of: The run that this rebase belongs to; None otherwise.
         repeats: Whether this invocation has the vars and flags of the runs that filled the branch.
         part: ``empty`` or ``sample`` if dbt reads no rows or only some. Such builds are never
             published, and such tests never count for a publish.
         session: A token of the profile's settings of Spark, and of dbt's ``dispatch``.
         replay: The replay, if this run reads as of an earlier moment.
-        started_at: The start of the command.
     """
 
     run_id: str
@@ -74,13 +68,10 @@ class NodeFact:
     """A model, seed or snapshot after its build.
 
     Attributes:
-        node_id: dbt's id of the node.
         identifier: ``(schema, name)`` under which it is published.
-        resource_type: dbt's type of the node.
         status: dbt's status: success, error, skipped, partial success.
         message: dbt's message, in one line.
         parents: The upstream nodes; an ephemeral model is replaced by its own parents.
-        seconds: The duration of the build, if known.
         batches: The time ranges that a microbatch model had to build.
     """
 
@@ -99,18 +90,14 @@ class TestFact:
     """A test of the manifest.
 
     Attributes:
-        test_id: dbt's id of the test.
-        name: The name of the test.
         kind: dbt's type of the test.
         reads: The nodes whose rows the test reads, directly or through views.
         severity: dbt's severity, with the thresholds that are not dbt's defaults.
         disabled: Whether dbt does not run the test.
         views: The views among `reads` that the test names itself.
         behind: The nodes among `reads` that, as dbt knows it, only these views name.
-        inputs: See `Rule`.
-        code: See `Rule`.
         varies: Whether the same code may give another query in each run.
-        given: See `Rule`.
+        inputs, code, given: See `TestRule`.
     """
 
     __test__ = False
@@ -189,7 +176,6 @@ class RunEnd:
     """The end of a run.
 
     Attributes:
-        decision: The gate's verdicts.
         nodes: All nodes of the branch that were decided on.
         published: The number of tables and views that were published.
         refused: The catalog's message, if it refused the publish.
@@ -200,7 +186,6 @@ class RunEnd:
         rebase: The nodes that have to be built again on the present main; None if there are none
             or a rebase does not help.
         gave_up: The reason for no rebase, if the user needs it.
-        tries: The number of rebases.
         waited: The seconds that the run has waited before rebases.
         rebuilt: The names of the tables that were built again.
         rebuilt_by: The id of the run that built them last.

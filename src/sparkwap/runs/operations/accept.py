@@ -76,11 +76,7 @@ class Accept(Operation):
             yield f"        or in another folder                               {again}"
 
     def _failing_test(self, tests: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Return the failed test of the branch with the given name or id.
-
-        Raises:
-            ConfigError: There is no such test, or several have this name.
-        """
+        """Return the failed test of the branch with the given name or id."""
         failing = [
             row
             for row in tests
@@ -101,11 +97,7 @@ class Accept(Operation):
         raise ConfigError("\n".join([*head, *known]))
 
     def _end(self, now: datetime) -> datetime | None:
-        """Return the end of the last day.
-
-        Raises:
-            ConfigError: The day is over, or is not a date.
-        """
+        """Return the end of the last day."""
         if self.until is None:
             return None
         try:

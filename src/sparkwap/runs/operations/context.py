@@ -27,11 +27,6 @@ class Context:
     """The lake and the project of an operation.
 
     Attributes:
-        lake: The lake.
-        run_id: dbt's invocation id.
-        settings: The gate's settings.
-        project: The project's name.
-        target_name: dbt's target.
         tests: Returns all tests of the project, which a publish expects to have passed.
         known: Returns the ids of the project's nodes. ``tests`` has no tests of other nodes.
         unfinished: The last run of this working copy, if it has not ended.

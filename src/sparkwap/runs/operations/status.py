@@ -130,7 +130,6 @@ def _tell_last(gate: Context, half_way: Collection[str]) -> Iterable[str]:
     """Yield lines about the last run of this working copy, if it has not ended.
 
     Args:
-        gate: The context.
         half_way: The runs with an interrupted sequential publish.
     """
     last = gate.unfinished
