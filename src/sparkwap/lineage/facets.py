@@ -8,7 +8,7 @@ from openlineage.client.facet_v2 import RunFacet
 
 @attr.define
 class GateTest:
-    """A test of a table: its name, and its status as in `sparkwap.gate.results.TestOutcome`."""
+    """A test of a table: its name, and its status as in `sparkwap.runs.results.TestOutcome`."""
 
     name: str
     status: str

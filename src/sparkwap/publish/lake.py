@@ -185,7 +185,7 @@ class Lake:
     def summaries(
         self, identifier: Identifier, old: int | None, new: int | None
     ) -> list[Mapping[str, str]]:
-        """Return the summaries of a table's snapshots from ``new`` back to, but without, ``old``."""
+        """Return the summaries of snapshots from ``new`` back to, but without, ``old``."""
         document = branches.table_document(self.store, identifier)
         return content_equality.between(document, old, new)
 

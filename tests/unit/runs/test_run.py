@@ -25,7 +25,6 @@ from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.sqllex import relation_names
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
-from sparkwap.gate.summary import lines
 from sparkwap.gate.verdicts import STALE
 from sparkwap.ledger import records
 from sparkwap.publish.lake import Lake
@@ -36,6 +35,7 @@ from sparkwap.runs.replay_moment import Moment
 from sparkwap.runs.rows import run_row
 from sparkwap.runs.run import Run
 from sparkwap.runs.state import LastRun, require_unpublished
+from sparkwap.runs.summary import lines
 from sparkwap.runs.time_travel import Outside, Replay
 from sparkwap.runs.types import Invocation, NodeFact, RunEnd, TestFact, TestSeen
 from sparkwap.runs.watched import GateBypass

@@ -18,8 +18,7 @@ from sparkwap.catalog import Identifier, TableState, lease
 from sparkwap.core import checkpoints, command_end, names, steplog
 from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.command_end import CommandEnd
-from sparkwap.gate import results
-from sparkwap.runs import relation_overlay, state
+from sparkwap.runs import relation_overlay, results, state
 from sparkwap.runs.state import RESULTS, Continuation, LastRun, RetryRecord, run_of
 
 if TYPE_CHECKING:

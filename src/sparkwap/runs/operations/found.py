@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from sparkwap.gate.results import RunResults
+from sparkwap.runs.results import RunResults
 
 
 @dataclass(frozen=True, slots=True)

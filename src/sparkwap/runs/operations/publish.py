@@ -12,8 +12,9 @@ from sparkwap.core import next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.errors import ConfigError, SparkwapError
-from sparkwap.gate import facts, results, summary
+from sparkwap.gate import facts
 from sparkwap.ledger.records import candidates_digest
+from sparkwap.runs import results, summary
 from sparkwap.runs.operations.context import Context, Operation
 from sparkwap.runs.state import pending
 
