@@ -19,12 +19,7 @@ from typing import Any
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import table_row
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.content_equality import (
-    between,
-    has_grown_from,
-    same_rows,
-    shows_columns_of,
-)
+from sparkwap.catalog.content_equality import between, has_grown_from, same_rows, shows_columns_of
 from sparkwap.catalog.file_plan import StateFiles, transferable, without_compacted
 from sparkwap.catalog.model import Candidate
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable, common_manifests

@@ -16,11 +16,7 @@ from sparkwap.catalog.backend import sequential
 from sparkwap.catalog.branches import empty_base
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import difference
-from sparkwap.catalog.model import (
-    Identifier,
-    Mismatch,
-    PublishedEntry,
-)
+from sparkwap.catalog.model import Identifier, Mismatch, PublishedEntry
 from sparkwap.catalog.planning import Differs, MovePlan
 from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.core import names

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import metadata as md
@@ -26,7 +27,7 @@ from sparkwap.core import names, next_command
 from sparkwap.core.checkpoints import PUBLISH_VERIFIED, checkpoint
 from sparkwap.core.errors import CatalogError
 from sparkwap.publish.planner import Publisher
-from sparkwap.publish.rollback import AsBeforePublish, Reopener, Undoer
+from sparkwap.publish.rollback import Reopener, Undoer, as_before_publish
 from sparkwap.publish.staging import (
     Staging,
     names_of,
@@ -241,9 +242,8 @@ class Publishing:
             live = {entry.identifier for entry in entries}
             beside = {(names.side_schema(schema, branch), name) for schema, name in live}
             rows = self._store.backend.find(live | beside)
-            plans = self._at.plan(
-                AsBeforePublish(self._store.load, rows).plan, entries, RollbackRefused
-            )
+            unchanged = partial(as_before_publish, load=self._store.load, rows=rows)
+            plans = self._at.plan(unchanged, entries, RollbackRefused)
             standing = {name: row for name, row in rows.items() if name in beside}
             reopener = Reopener(self._store.load, branch, warehouse, standing)
             try:

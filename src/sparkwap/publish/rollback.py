@@ -71,7 +71,7 @@ class Undoer:
 
     def _branch(self, entry: PublishedEntry, live: Pointer) -> MovePlan:
         document = self._present(entry, live)
-        return self._successor(entry, live, _main_back(entry, MetadataChange(document)))
+        return _successor(entry, live, _main_back(entry, MetadataChange(document)))
 
     def _clone(self, entry: PublishedEntry, live: Pointer) -> MovePlan:
         document = self._present(entry, live)
@@ -83,7 +83,7 @@ class Undoer:
         if md.definition(document) != md.definition(published):
             raise Differs(entry.identifier, "definition", expected, f"as in {live.location}")
         restored = difference(document, restore(document, base, published))
-        return self._successor(entry, live, _main_back(entry, restored))
+        return _successor(entry, live, _main_back(entry, restored))
 
     def _former(self, entry: PublishedEntry, live: Pointer | None) -> MovePlan:
         location = entry.base_metadata_location
@@ -98,7 +98,7 @@ class Undoer:
             return self._former(entry, live)
         document = self.load(live.location) if live is not None else None
         if live is not None and document is not None and self._only_main_moves(entry, document):
-            return self._successor(entry, live, _main_back(entry, MetadataChange(document)))
+            return _successor(entry, live, _main_back(entry, MetadataChange(document)))
         base = self._base(entry)
         if live is None or document is None or md.identity(document) != md.identity(base):
             # Another table or view, or nothing: restore the former table from its metadata file.
@@ -113,7 +113,7 @@ class Undoer:
         if entry.how == "clone" or md.definition(document) != md.definition(base):
             restored = with_helpers_of(document, restore(document, base, document))
             change = difference(document, restored)
-        return self._successor(entry, live, _main_back(entry, change))
+        return _successor(entry, live, _main_back(entry, change))
 
     def _without_files(self, entry: PublishedEntry, document: md.Document) -> set[int]:
         """Return the snapshots of a former table that have expired since: their files are gone.
@@ -180,12 +180,6 @@ class Undoer:
         what = "live object"
         raise Differs(entry.identifier, what, f"metadata {location}", row_words(live))
 
-    def _successor(self, entry: PublishedEntry, live: Pointer, change: MetadataChange) -> MovePlan:
-        document = change.document(live.location)
-        location = md.next_location(document, live.location)
-        after = Pointer(entry.identifier, "table", location)
-        return MovePlan(entry, [PointerUpdate(live, after, change)], {location: document})
-
     def _replacement(
         self, entry: PublishedEntry, live: Pointer | None, former: MetadataChange
     ) -> MovePlan:
@@ -201,29 +195,23 @@ class Undoer:
         )
 
 
-@dataclass(frozen=True)
-class AsBeforePublish:
-    """Checks that tables are as they were before a publish, and plans no changes."""
+def as_before_publish(
+    entry: PublishedEntry, load: Load, rows: Mapping[Identifier, Pointer]
+) -> MovePlan:
+    """Return a plan without changes for a table or view that is as it was before a publish.
 
-    load: Load
-    rows: Mapping[Identifier, Pointer]
-
-    def plan(self, entry: PublishedEntry) -> MovePlan:
-        """Return a plan without changes.
-
-        Raises:
-            Differs: The table or view is not as it was before the publish.
-        """
-        live = self.rows.get(entry.identifier)
-        if entry.how in ("branch", "clone"):
-            live = require_table(entry.identifier, live)
-            document = self.load(live.location)
-            require_main(entry.identifier, document, entry.base)
-        elif (live.location if live else None) != entry.base_metadata_location:
-            location = entry.base_metadata_location
-            expected = f"metadata {location}" if location else "nothing"
-            raise Differs(entry.identifier, "live object", expected, row_words(live))
-        return MovePlan(entry, [PointerUpdate(live, live)] if live else [], {})
+    Raises:
+        Differs: It is not.
+    """
+    live = rows.get(entry.identifier)
+    if entry.how in ("branch", "clone"):
+        live = require_table(entry.identifier, live)
+        require_main(entry.identifier, load(live.location), entry.base)
+    elif (live.location if live else None) != entry.base_metadata_location:
+        location = entry.base_metadata_location
+        expected = f"metadata {location}" if location else "nothing"
+        raise Differs(entry.identifier, "live object", expected, row_words(live))
+    return MovePlan(entry, [PointerUpdate(live, live)] if live else [], {})
 
 
 @dataclass(frozen=True)
@@ -284,14 +272,10 @@ class Reopener:
             change = change.properties({empty_base(self.branch): "none"})
         else:
             change = change.tag(base_tag(self.branch), entry.base)
-        grown = change.document(swap.after.location)
-        location = md.next_location(grown, swap.after.location)
-        after = Pointer(entry.identifier, "table", location)
-        token = str(entry.candidate)
+        reopened = _successor(entry, swap.after, change)
+        (location,), token = reopened.writes, str(entry.candidate)
         candidate = Candidate(entry.identifier, self.branch, "branch", entry.base, location, token)
-        return MovePlan(
-            entry, [PointerUpdate(swap.before, after, change)], {location: grown}
-        ), candidate
+        return reopened, candidate
 
     def _beside(
         self, plan: MovePlan, sides: Mapping[Identifier, str]
@@ -360,6 +344,13 @@ def with_helpers_of(document: md.Document, restored: Mapping[str, Any]) -> dict[
     kept = {k: v for k, v in restored["properties"].items() if not k.startswith(HELPER_PREFIX)}
     own = {k: v for k, v in md.properties_of(document).items() if k.startswith(HELPER_PREFIX)}
     return {**restored, "properties": {**kept, **own}}
+
+
+def _successor(entry: PublishedEntry, live: Pointer, change: MetadataChange) -> MovePlan:
+    document = change.document(live.location)
+    location = md.next_location(document, live.location)
+    after = Pointer(entry.identifier, "table", location)
+    return MovePlan(entry, [PointerUpdate(live, after, change)], {location: document})
 
 
 def _require_rows(entry: PublishedEntry, document: md.Document) -> None:

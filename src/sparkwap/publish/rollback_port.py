@@ -11,18 +11,10 @@ from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.backend import sequential
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.former import is_former
-from sparkwap.catalog.model import (
-    Identifier,
-    Mismatch,
-    PublishedEntry,
-)
+from sparkwap.catalog.model import Identifier, Mismatch, PublishedEntry
 from sparkwap.catalog.planning import Differs, MovePlan
 from sparkwap.catalog.pointers import CannotShare, Conflict, Pointer, PointerUpdate, Unanswered
-from sparkwap.core.checkpoints import (
-    SEQUENTIAL_CHANGED,
-    SEQUENTIAL_FREED,
-    SEQUENTIAL_MOVED,
-)
+from sparkwap.core.checkpoints import SEQUENTIAL_CHANGED, SEQUENTIAL_FREED, SEQUENTIAL_MOVED
 from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.publish.rollback import Undoer
 from sparkwap.publish.sequential_moves import in_place_change, reached_table, settled

@@ -136,7 +136,8 @@ class SequentialPublish:
                 f"{next_command.operation('wap_rollback', run=journal.publish_id)}"
             )
         checkpoint(PUBLISH_VERIFIED, **about)
-        return sequential_journal.receipt_of(journal, entries, differ)
+        known = (journal.publish_id, journal.run_id, journal.branch, journal.tag, journal.at)
+        return PublishReceipt(*known, entries, tuple(differ))
 
     def roll_back(self, journal: jn.PublishJournal, entries: Sequence[PublishedEntry]) -> None:
         """Undo a publish by a journal; see `Publishing.rollback`."""

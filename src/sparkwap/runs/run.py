@@ -26,14 +26,7 @@ from sparkwap.runs.gathering import Gathering
 from sparkwap.runs.rules import Rules
 from sparkwap.runs.time_travel import Outside
 from sparkwap.runs.trail import Trail
-from sparkwap.runs.types import (
-    Invocation,
-    NodeFact,
-    RunEnd,
-    RunNotes,
-    TestFact,
-    TestSeen,
-)
+from sparkwap.runs.types import Invocation, NodeFact, RunEnd, RunNotes, TestFact, TestSeen
 from sparkwap.runs.watched import GateBypass, MainWatch
 from sparkwap.runs.watching import Watch
 

@@ -8,13 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparkwap.audits.metrics import exact_rows
-from sparkwap.catalog import (
-    Identifier,
-    LedgerRows,
-    RollbackRefused,
-    RollbackTorn,
-    UndonePublish,
-)
+from sparkwap.catalog import Identifier, LedgerRows, RollbackRefused, RollbackTorn, UndonePublish
 from sparkwap.core import names, next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.command_end import CommandEnd
