@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkwap.catalog.model import Difference
+from sparkwap.core.text import counted, some_of
 from sparkwap.gate.facts import BuiltNode
 
 FOLLOWED: frozenset[Difference] = frozenset({"main", "table", "definition", "standing", "read"})
@@ -17,7 +18,6 @@ has changed since its audits, and a person has to look at it."""
 
 _SHORTEST_LIMIT_SECONDS = 3600.0
 _TIMES_THE_RUN = 3
-_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +68,18 @@ def decide(
         names[n] for n, kinds in refusals.items() if not kinds or not FOLLOWED.issuperset(kinds)
     ]
     if touched:
-        return GiveUp(f"the audited state of {_listed(touched)} is no longer on the audit branch")
+        return GiveUp(f"the audited state of {some_of(touched)} is no longer on the audit branch")
     if tries == 0:
         return GiveUp("rebuilds are off (wap_rebuilds: 0)")
     if tried >= tries:
-        return GiveUp(
-            f"it was built again {tried} time{'s' if tried != 1 else ''}, and main moved again"
-        )
+        return GiveUp(f"it was built again {counted(tried, 'time')}, and main moved again")
     again = downstream(refusals, {node.node_id: node.parents for node in nodes})
     # Tests build the tables of stored failures, and run with their nodes.
     chosen = [n for n in nodes if n.node_id in again and n.kind != "failures"]
     others = [node.name for node in chosen if node.node_id not in buildable]
     if others:
         return GiveUp(
-            f"{_listed(others)} was built by an earlier run on the branch, whose vars and flags "
+            f"{some_of(others)} was built by an earlier run on the branch, whose vars and flags "
             "are unknown"
         )
     return Rebase(tuple(n.node_id for n in chosen), tuple(n for n in names if n in refusals))
@@ -135,8 +133,3 @@ def limit_seconds(given: float | None, taken: float) -> float | None:
     if given is not None:
         return given or None
     return max(_SHORTEST_LIMIT_SECONDS, _TIMES_THE_RUN * taken)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
