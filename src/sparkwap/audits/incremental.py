@@ -224,7 +224,6 @@ def key_range(
 
 
 def _identities(document: md.Document) -> set[int]:
-    """Return the ids of the columns of identity partitions, of all specs."""
     fields = [one for spec in document.get("partition-specs", ()) for one in spec["fields"]]
     return {one["source-id"] for one in fields if one["transform"] == "identity"}
 
@@ -234,7 +233,6 @@ def _integer(encoded: bytes) -> int:
 
 
 def _deleted(deletes: Iterable[DeleteFile]) -> Counter[str]:
-    """Return the number of deleted rows by data file."""
     found: Counter[str] = Counter()
     for one in deletes:
         if one.target is not None and not one.equality:

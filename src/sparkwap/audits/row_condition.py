@@ -211,7 +211,6 @@ def _may_follow_is(token: Token | None) -> bool:
 
 
 def _types(kind: Any) -> Iterator[str]:
-    """Yield the types of the values in a column."""
     if isinstance(kind, str):
         yield kind
         return

@@ -79,7 +79,6 @@ class Value:
 
 
 def _value(given: object) -> Value:
-    """Parse a text or an ``env_var``."""
     if isinstance(given, Value):
         return given
     text = given.strip() if isinstance(given, str) else ""
@@ -98,7 +97,6 @@ def _secret(given: object) -> Value:
 
 
 def _listed(given: object) -> object:
-    """Return a single text as a list."""
     return [given] if isinstance(given, str) else given
 
 

@@ -106,7 +106,6 @@ def _effective_severity(test: AuditTest, result: TestResult) -> int:
 
 
 def _is_accepted(test: AuditTest, result: TestResult) -> bool:
-    """Return whether a failure or warning has at most the accepted number of rows."""
     accepted = test.accepted
     return (
         accepted is not None
@@ -124,7 +123,6 @@ def _is_outdated(test: AuditTest, result: TestResult) -> bool:
 
 
 def _saw(result: TestResult, node: BuiltNode) -> bool:
-    """Return whether a test read the present candidate of a node."""
     if node.status != "built" or not node.candidate:
         return False
     return result.audited.get(node.node_id) == node.candidate

@@ -114,7 +114,6 @@ def _refuse(what: str, harm: str, instead: str) -> NoReturn:
 
 
 def _require(target: StatementTarget, statement: Statement, scope: Scope) -> None:
-    """Refuse a change of a target that is not known to be harmless."""
     what = f"{statement.verb} {'.'.join(target.name)}"
     identifier = identifier_of(target.name, scope.catalog)
     if _is_named(target.name, scope):
@@ -174,7 +173,6 @@ def _elsewhere(name: Name, scope: Scope) -> tuple[str, str]:
 
 
 def _harm(target: StatementTarget, state: NameState, scope: Scope) -> tuple[str, str]:
-    """Return why a change of an object in the lake is refused, and an alternative."""
     name = ".".join(target.name)
     if state == "own":
         return (

@@ -340,7 +340,6 @@ def _may_move(command: SentCommand, change: MainChange) -> bool:
 
 
 def _touches(command: SentCommand, identifier: Identifier) -> bool:
-    """Return whether a command names a table, or hides the names of its tables."""
     return _hides(command.text) or _is_named(_read(command.text)[1], identifier)
 
 

@@ -104,7 +104,6 @@ def _changes(verb: str, *targets: StatementTarget, beyond: str = "") -> Statemen
 
 
 def _classified(head: StatementReader) -> Statement:
-    """Classify the statement that begins here."""
     verb = head.next()
     if verb == "with":
         head.skip_ctes()

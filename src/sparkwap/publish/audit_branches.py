@@ -371,5 +371,4 @@ class AuditBranches:
 
 
 def _facts(identifier: Identifier, branch: str) -> dict[str, Any]:
-    """Return the facts for the checkpoints of a commit on one table."""
     return {"table": ".".join(identifier), "branch": branch}

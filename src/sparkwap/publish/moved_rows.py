@@ -167,7 +167,6 @@ def _require_same(deleted: Sequence[_Rows], found: Sequence[_Rows]) -> None:
 
 
 def _together(rows: Sequence[_Rows]) -> tuple[pa.Array, pa.Table]:
-    """Return ids and values of rows in the order of their ids."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -189,7 +189,6 @@ class PickedSnapshot:
     def _vector(
         self, rows: FoundRows, path: str, size: int, places: Mapping[str, tuple[int, int]]
     ) -> Mapping[str, Any]:
-        """Return the entry of a deletion vector in a Puffin file."""
         file, count = rows.entry["data_file"], len(rows.positions)
         target = file["file_path"]
         offset, length = places[target]
@@ -281,7 +280,6 @@ class PickedSnapshot:
 
 
 def _key(entry: Mapping[str, Any]) -> FileKey:
-    """Return the key of the file of a manifest's entry."""
     file = entry["data_file"]
     return file["file_path"], file.get("content_offset")
 

@@ -314,5 +314,4 @@ class SequentialPublish:
 
 
 def _undone(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return the publish and the table of a row of a rollback."""
     return row["publish_id"], row["schema"], row["name"]

@@ -164,7 +164,6 @@ class Closer:
             )
 
     def _publish(self, plan: ClosingPlan) -> str:
-        """Publish, and return the id of the publish."""
         settings = self.invocation.settings
         days = settings.tag_retention_days
         receipt = self.lake.publishing.publish(

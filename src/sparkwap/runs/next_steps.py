@@ -109,7 +109,6 @@ def _accept(branch: str, test: str) -> str:
 
 
 def _build(nodes: Sequence[BuiltNode], branch: str, *, upstream: bool = False) -> str:
-    """Return the command that builds these nodes and their descendants again."""
     # A leftover has only the name of its table, which dbt cannot select.
     named = [] if any(node.kind == LEFTOVER for node in nodes) else [n.node_id for n in nodes]
     return next_command.build(named, branch, upstream=upstream)

@@ -116,7 +116,6 @@ def _rows_of(run: Run, ended: Ended) -> list[dict[str, Any]]:
 
 
 def _taken_over(run: Run, before: RunEnd, ended: Ended, tell: Callable[[str], None]) -> RunEnd:
-    """Return the run's end with the result of the build."""
     ledger = run.lake.ledger
     if not _rows_of(run, ended):
         # It may have died during a sequential publish.

@@ -76,7 +76,6 @@ class Accept(Operation):
             yield f"        or in another folder                               {again}"
 
     def _failing_test(self, tests: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Return the failed test of the branch with the given name or id."""
         failing = [
             row
             for row in tests
@@ -97,7 +96,6 @@ class Accept(Operation):
         raise ConfigError("\n".join([*head, *known]))
 
     def _end(self, now: datetime) -> datetime | None:
-        """Return the end of the last day."""
         if self.until is None:
             return None
         try:

@@ -92,7 +92,6 @@ class PublishBranch(Operation):
 
     @contextmanager
     def _held(self, gate: Context, branch: str) -> Iterator[None]:
-        """Hold the lease of the branch during the publish."""
         holding = leasing.hold(
             gate.lake.leases, run_id=gate.run_id, branch=branch, command=self.name
         )

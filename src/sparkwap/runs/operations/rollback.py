@@ -263,7 +263,6 @@ def _snapshots_since(
 
 
 def _how(lake: Lake) -> str:
-    """Return how several tables are moved."""
     return "in one transaction" if lake.store.backend.atomic else "one table after the other"
 
 
