@@ -77,9 +77,8 @@ class PublishPort:
         try:
             in_place = [move for move in moves if move.entry.how in ("branch", "clone")]
             changed = partial(reached_table, SEQUENTIAL_CHANGED, self._journal)
-            steps = [
-                self._require_not_aborted(*self._step(move, self._find(move))) for move in in_place
-            ]
+            plans = [self._plan(move, self._find(move)) for move in in_place]
+            steps = [self._require_not_aborted(*in_place_change(plan)) for plan in plans]
             self._backend.evolve(steps, changed)
             for move in moves:
                 if move.entry.how in ("branch", "clone"):
@@ -153,7 +152,7 @@ class PublishPort:
             self.reasons[move.identifier] = differs.mismatch
             return "moved"
         if move.entry.how in ("branch", "clone"):
-            reason = refusal(self._step(move, rows)[1], self._store)
+            reason = refusal(in_place_change(self._plan(move, rows))[1], self._store)
             if reason is not None:
                 self.reasons[move.identifier] = not_expressible(move.identifier, reason)
                 return "moved"
@@ -205,11 +204,6 @@ class PublishPort:
             self._schemas,
         )
         return publisher.plan(move.candidate)
-
-    def _step(
-        self, move: jn.Move, rows: Mapping[Identifier, Pointer]
-    ) -> tuple[Pointer, MetadataChange]:
-        return in_place_change(self._plan(move, rows))
 
     # Forward
 

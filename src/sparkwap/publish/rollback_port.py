@@ -64,7 +64,9 @@ class RollbackPort:
         try:
             in_place = [move for move in moves if self._changes_in_place(move.entry)]
             changed = partial(reached_table, SEQUENTIAL_CHANGED, self._journal)
-            steps = [self._step(move.entry, self._find(move.entry)) for move in in_place]
+            steps = [
+                in_place_change(self._plan(move.entry, self._find(move.entry))) for move in in_place
+            ]
             self._backend.evolve(steps, changed)
             for move in moves:
                 if move not in in_place:
@@ -110,7 +112,7 @@ class RollbackPort:
     def _is_left_as_it_is(self, entry: PublishedEntry, live: Pointer) -> bool:
         """Return whether a forced rollback has nothing left to change in a table."""
         try:
-            change = self._step(entry, {entry.identifier: live})[1]
+            change = in_place_change(self._plan(entry, {entry.identifier: live}))[1]
         except Differs:
             return False
         return change.refusal is None and not change.posted
@@ -197,8 +199,3 @@ class RollbackPort:
 
     def _plan(self, entry: PublishedEntry, rows: Mapping[Identifier, Pointer]) -> MovePlan:
         return Undoer(self._store.load, rows, self._force, self._store.files.exists).plan(entry)
-
-    def _step(
-        self, entry: PublishedEntry, rows: Mapping[Identifier, Pointer]
-    ) -> tuple[Pointer, MetadataChange]:
-        return in_place_change(self._plan(entry, rows))
