@@ -25,7 +25,6 @@ from sparkwap.catalog.model import Candidate
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable, common_manifests
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.names import base_tag
-from sparkwap.publish.moved_rows import MovedRows
 from sparkwap.publish.picked_snapshot import PickedSnapshot
 
 _VERSIONS = (2, 3)
@@ -138,6 +137,9 @@ def _picked(
             return None
         change, deletions = split
         new = {one.path for one in present.data} - {one.path for one in base.data}
+        # Imported here, because it imports PyArrow: half a second that not every command needs.
+        from sparkwap.publish.moved_rows import MovedRows
+
         rows = MovedRows(store, before, now).find(deletions, new)
     writing = PickedSnapshot(store, document, built, now, change, common, written)
     snapshot = writing.snapshot(rows)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.backend import sequential
-from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.former import is_former
 from sparkwap.catalog.model import Identifier, Mismatch, PublishedEntry
 from sparkwap.catalog.planning import Differs, MovePlan
