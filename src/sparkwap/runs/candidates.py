@@ -13,6 +13,7 @@ from sparkwap.catalog.pointers import require_side_schema
 from sparkwap.core import checkpoints, names
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.retry import Fate, batch_fate, fate
+from sparkwap.gate.facts import PARTIAL
 from sparkwap.gate.placement import Desired, decide_build
 from sparkwap.ledger.records import candidate_of
 from sparkwap.publish.lake import Lake
@@ -155,11 +156,15 @@ class Candidates:
 
     def _same_inputs(self, node_id: str, identifier: Identifier) -> Candidate | None:
         rows = self.lake.ledger.branch_history(self.branch).nodes
-        found = next((candidate_of(row) for row in rows if row["node_id"] == node_id), None)
-        if found is None or found.token is None or found.identifier != identifier:
+        row = next((row for row in rows if row["node_id"] == node_id), None)
+        # A build on a part of the rows is nothing to add to: its table lacks the others.
+        if row is None or row["status"] in PARTIAL:
+            return None
+        found = candidate_of(row)
+        if found.token is None or found.identifier != identifier:
             return None
         # The rows in the candidate were built from these inputs.
-        on = next(dict(row["built_on"] or ()) for row in rows if row["node_id"] == node_id)
+        on = dict(row["built_on"] or ())
         now = self.present()
         same = all(now.get(key, token) == token for key, token in on.items() if key != node_id)
         return found if same else None

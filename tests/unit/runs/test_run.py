@@ -223,6 +223,21 @@ def test_a_clone_starts_with_the_rows_that_its_node_has_on_the_branch(lake: Lake
     assert live(lake) == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("part", ["empty", "sample"])
+def test_nothing_is_added_to_a_build_on_a_part_of_the_rows(
+    lake: Lake, part: Literal["empty", "sample"]
+) -> None:
+    first = a_run(lake, part=part)
+    build(first, 3)
+    first.close([NODE], [TEST], [PASSED])
+    second = a_run(lake, SECOND)
+    assert not second.may_add_to_candidate(NODE.node_id, ORDERS)
+    second.candidates.require_publishable(NODE.node_id, ORDERS)
+    build(second, 2, 3)
+    assert second.close([NODE], [TEST], [PASSED]).published == 1
+    assert live(lake) == [1, 2, 3]
+
+
 def test_a_node_that_begins_anew_does_not_keep_rows_of_the_branch_on_a_clone(lake: Lake) -> None:
     first = a_run(lake)
     build(first, 2)
