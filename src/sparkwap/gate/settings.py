@@ -71,7 +71,7 @@ def _seconds(value: object) -> float:
     return seconds
 
 
-def _budget(value: object) -> dict[str, float]:
+def _budget(value: object) -> dict[str, Any]:
     if isinstance(value, str) and value.strip().endswith("%"):
         share = _seconds(value.strip()[:-1]) / 100
         if share > 1:
@@ -341,7 +341,7 @@ class _Reader:
         return kind(**{name: value for name, value in found.items() if value is not None})
 
     def _field(self, one: Field[Any]) -> Any:
-        if is_dataclass(one.type):
+        if isinstance(one.type, type) and is_dataclass(one.type):
             return self.fill(one.type)
         if "rule" in one.metadata:
             parse, legal = one.metadata["rule"]

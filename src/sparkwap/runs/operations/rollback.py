@@ -104,8 +104,8 @@ class Rollback(Operation):
             for one in publishes
         )
         gate.found.append(CommandEnd(result=RollbackResult(undone)))
-        publishes = "later publish" if len(later) == 1 else "later publishes"
-        with_it = f", and with it {len(later)} {publishes}" if self.force and later else ""
+        noun = "later publish" if len(later) == 1 else "later publishes"
+        with_it = f", and with it {len(later)} {noun}" if self.force and later else ""
         how = _how(gate.lake)
         yield (
             f"Rolled back the publish of run {_short(done)}{with_it}, {how}; "
