@@ -23,6 +23,7 @@ from sparkwap.gate.facts import PARTIAL
 from sparkwap.runs.rebase import downstream
 
 if TYPE_CHECKING:
+    from sparkwap.catalog import Identifier
     from sparkwap.gate.settings import PublishMode
     from sparkwap.ledger.ledger import Ledger
     from sparkwap.ledger.records import LedgerPublish
@@ -122,11 +123,13 @@ class Waiting:
         run: The run that left it.
         rows: The ledger's rows of its unpublished nodes, without stored failures.
         in_use: The run that uses the branch, in words; empty if there is none.
+        is_last: Whether the last run of this working copy was on the branch.
     """
 
     run: LastRun
     rows: Sequence[Mapping[str, Any]]
     in_use: str = ""
+    is_last: bool = False
 
 
 def pending(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -142,16 +145,17 @@ def why_not(
     command: str,
     publish: PublishMode,
     selected: Collection[str],
-    known: Collection[str],
+    known: Mapping[str, Identifier | None],
 ) -> str | None:
     """Return why a command does not continue a branch by itself, in words; None if it does.
 
     The nodes of the command read the candidates on the branch. So the project must be able to
     build the same candidates now: none that was rejected, or built for another purpose. `dbt test`
-    builds nothing, and audits the present candidates.
+    builds nothing, and audits the present candidates, also rejected ones that the last run left.
 
     Args:
         selected: Ids of the nodes and tests that the command runs.
+        known: The nodes of the project -> schema and name of the table; None for none.
     """
     if waiting.in_use:
         return f"is {waiting.in_use}"
@@ -161,12 +165,18 @@ def why_not(
         return "read as of an earlier moment"
     if waiting.run.publish == "never" != publish:
         return "was not to be published (wap_publish: never)"
-    if command == "test":
-        return None
     if not is_run_branch(waiting.run.branch):
         return "was named by hand"
-    if any(row["verdict"] == "rejected" for row in waiting.rows):
+    for row in waiting.rows:
+        table = (row["schema"], row["name"])
+        if known.get(row["node_id"], table) != table:
+            name = ".".join(table)
+            return f"has {name}, and its node has another table in this project now, or none"
+    audits_again = command == "test" and waiting.is_last
+    if any(row["verdict"] == "rejected" for row in waiting.rows) and not audits_again:
         return "was rejected"
+    if command == "test":
+        return None
     partly = [row["node_id"] for row in waiting.rows if row["status"] in PARTIAL]
     parents = {row["node_id"]: row["parents"] or () for row in waiting.rows}
     if not downstream(partly, parents) <= set(selected):
@@ -199,7 +209,8 @@ def find_continuation(
     command: str,
     publish: PublishMode,
     selected: Collection[str],
-    known: Callable[[], Collection[str]],
+    known: Callable[[], Mapping[str, Identifier | None]],
+    last: LastRun | None,
 ) -> Continuation:
     """Find the branch that a command continues, by the present state of the lake.
 
@@ -207,7 +218,7 @@ def find_continuation(
         runs: The runs of `LastRun.waiting`.
         now: Seconds since the epoch.
         command: See `why_not`, as for the other arguments.
-        known: Returns the ids of the nodes of the project.
+        last: The last run of this working copy.
     """
     line, gone = None, []
     leases = {one.branch: one for one in lease.living(lake.leases)}
@@ -219,7 +230,8 @@ def find_continuation(
             continue
         holder = leases.get(run.branch)
         in_use = lease.describe(holder, lives=True) if holder else ""
-        waiting = Waiting(run, rows, in_use)
+        is_last = last is not None and last.branch == run.branch
+        waiting = Waiting(run, rows, in_use, is_last)
         why = why_not(waiting, command=command, publish=publish, selected=selected, known=known())
         shown = f"{run.branch} (dbt {run.command}, {age(now - run.at)} ago)"
         if why is None:

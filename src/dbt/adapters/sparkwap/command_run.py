@@ -206,7 +206,8 @@ class CommandRun:
             command=command.name,
             publish=settings.publish,
             selected=selected_resources.SELECTED_RESOURCES,
-            known=lambda: command.manifest.known(),
+            known=lambda: {n: command.manifest.table(n) for n in command.manifest.known()},
+            last=LastRun.read(command.target_path),
         )
 
     def _take_branch(self, continuation: Continuation) -> str | None:
