@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -145,4 +146,7 @@ def _ref(node_id: str) -> str:
     """Return the `ref` of a node: `model.shop.orders.v2` -> `ref('orders', v=2)`."""
     parts = node_id.split(".", 2)
     name, dot, version = parts[-1].rpartition(".v")
-    return f"ref('{name}', v={version})" if dot else f"ref('{parts[-1]}')"
+    if not dot:
+        return f"ref('{parts[-1]}')"
+    quoted = version if re.fullmatch(r"[\d.]+", version) else f"'{version}'"
+    return f"ref('{name}', v={quoted})"

@@ -223,6 +223,8 @@ def test_many_reasons_are_cut() -> None:
 def test_versions_of_a_model_are_named() -> None:
     versioned = BuiltNode("model.lake.orders.v2", "s.orders_v2", "model", "built", "7", "bad")
     assert "{{ ref('orders', v=2) }}" in ended([versioned], {})
+    named = replace(versioned, node_id="model.lake.orders.vbeta")
+    assert "{{ ref('orders', v='beta') }}" in ended([named], {})
 
 
 def test_a_run_that_built_nothing_has_no_summary() -> None:
