@@ -54,6 +54,8 @@ OWNER = "owner"
 PORTS: Mapping[Security, int] = {"starttls": 587, "ssl": 465, "none": 25}
 """The usual port for each security."""
 
+_MOST_HOURS = 876_000
+"""A hundred years: no date before the first one of the calendar comes out."""
 _ENV_VAR = re.compile(r"\{\{\s*env_var\(\s*(['\"])(?P<name>\w+)\1\s*\)\s*\}\}")
 _ENV_RULE = "\"{{ env_var('NAME') }}\""
 
@@ -216,9 +218,9 @@ class AlertSettings(_Settings):
     """
 
     routes: tuple[Annotated[Chat | Mail | Webhook, Discriminator("type")], ...] = ()
-    held_hours: Annotated[float, _number(0)] = 24.0
+    held_hours: Annotated[float, _number(0, _MOST_HOURS)] = 24.0
     quarantine: Annotated[float | None, _number(0)] = None
-    suppress_hours: Annotated[float, _number(0)] = 24.0
+    suppress_hours: Annotated[float, _number(0, _MOST_HOURS)] = 24.0
     timeout: Annotated[float, _number(0.1, 300)] = 15.0
     tries: Annotated[int, _number(1, 20)] = 4
     sample_rows: Annotated[int, _number(0, 20)] = 0

@@ -30,10 +30,12 @@ _OF_ENVIRONMENT = {
     f"{_ENVIRONMENT}{key.upper()}": f"{_PREFIX}{key}"
     for key in ("branch", "publish", "warnings", "disabled_tests", "reads")
 }
-_FROM_ONE = "a whole number of 1 or more"
+MOST_DAYS = 36_500
+"""The longest time for a setting: no date before the first one of the calendar comes out."""
+_FROM_ONE = f"a whole number of 1 or more, at most {MOST_DAYS}"
 
 
-def _whole(least: int) -> Callable[[object], int]:
+def _whole(least: int, most: float = float("inf")) -> Callable[[object], int]:
     def parse(value: object) -> int:
         # A bool is an int in Python, so `wap_tag_retention_days: yes` would be one day.
         if isinstance(value, bool) or not isinstance(value, int | str):
@@ -42,7 +44,7 @@ def _whole(least: int) -> Callable[[object], int]:
             number = int(value)
         except ValueError:
             raise ValueError from None
-        if number < least:
+        if not least <= number <= most:
             raise ValueError
         return number
 
@@ -115,7 +117,7 @@ def _setting(default: _T, parse: Callable[[Any], object], legal: str, key: str =
 
 
 def _number(default: int, key: str) -> int:
-    return _setting(default, _whole(1), _FROM_ONE, key)
+    return _setting(default, _whole(1, MOST_DAYS), _FROM_ONE, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ class GateSettings:
     warnings: WarningMode = "known"
     require_tests: bool = False
     branch: str | None = _setting(None, _branch, BRANCH_RULE)
-    tag_retention_days: int | None = _setting(90, _whole(1), f"{_FROM_ONE}, or null")
+    tag_retention_days: int | None = _setting(90, _whole(1, MOST_DAYS), f"{_FROM_ONE}, or null")
     guard: bool = True
     disabled_tests: DisabledMode = "hold"
     rebuilds: int = _setting(2, _whole(0), "a whole number, 0 for no rebuild")

@@ -415,6 +415,7 @@ def test_an_acceptance_ends_with_the_publish_of_its_table(lake: Lake) -> None:
         ({"test": "idz"}, "no test 'idz' has failed on this branch by a number of rows"),
         ({"reason": " "}, "reason is missing"),
         ({"until": "soon"}, "until is 'soon', but must be YYYY-MM-DD"),
+        ({"until": "9999-12-31"}, "until is '9999-12-31', but must be YYYY-MM-DD before"),
         ({"until": "2020-01-31"}, "until is 2020-01-31, which is in the past"),
         ({"branch": "nowhere"}, "there is no open branch 'nowhere'"),
     ],
@@ -763,6 +764,7 @@ def test_errors_of_operations_list_the_legal_arguments(lake: Lake) -> None:
         ("wap_sweep", {"older_then": 7}, "unknown argument: older_then"),
         ("wap_sweep", {"older_than": -1}, "older_than is '-1'; legal: 0 or more"),
         ("wap_sweep", {"files_older_than": 0}, "a running job would lose its files"),
+        ("wap_sweep", {"named_older_than": 999999}, "the most are 36,500 days"),
         ("wap_sweep", {"dry_run": "perhaps"}, "dry_run is 'perhaps'; legal: true, false"),
     ):
         with pytest.raises(ConfigError, match=told) as error:

@@ -100,8 +100,9 @@ class Accept(Operation):
             return None
         try:
             end = datetime.strptime(self.until, "%Y-%m-%d").replace(tzinfo=UTC) + timedelta(days=1)
-        except ValueError:
-            raise self.refused(f"until is {self.until!r}, but must be YYYY-MM-DD") from None
+        except (ValueError, OverflowError):
+            legal = "YYYY-MM-DD before 9999-12-31"
+            raise self.refused(f"until is {self.until!r}, but must be {legal}") from None
         if end <= now:
             raise self.refused(f"until is {self.until}, which is in the past")
         return end
