@@ -193,7 +193,7 @@ class Publishing:
 
         def stage() -> Staged[None]:
             rows = self._store.backend.find({entry.identifier for entry in entries})
-            undoer = Undoer(self._store.load, rows, force, self._store.files.exists)
+            undoer = Undoer(self._store, rows, force)
             plans = self._at.plan(undoer.plan, entries, RollbackRefused)
             return self._at.staged(
                 None, plans, rollback_rows(undone, publish_id, run_id, now, rows)

@@ -1,9 +1,9 @@
-"""Plans a rollback: from the present metadata back to the metadata before the publish. Pure."""
+"""Plans a rollback: from the present metadata back to the metadata before the publish."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,6 +32,8 @@ from sparkwap.catalog.planning import (
     snapshot_words,
 )
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
+from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
+from sparkwap.catalog.store import Store
 from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.core.names import base_tag, side_schema
 
@@ -48,10 +50,9 @@ class Undoer:
         force: Restore the state before the publish, even if tables have changed since.
     """
 
-    load: Load
+    store: Store
     rows: Mapping[Identifier, Pointer]
     force: bool = False
-    exists: Callable[[str], bool] = lambda location: True
 
     def plan(self, entry: PublishedEntry) -> MovePlan:
         """Return the plan for one entry.
@@ -96,7 +97,7 @@ class Undoer:
     def _forced(self, entry: PublishedEntry, live: Pointer | None) -> MovePlan:
         if entry.how not in ("branch", "clone"):
             return self._former(entry, live)
-        document = self.load(live.location) if live is not None else None
+        document = self.store.load(live.location) if live is not None else None
         if live is not None and document is not None and self._only_main_moves(entry, document):
             return _successor(entry, live, _main_back(entry, MetadataChange(document)))
         base = self._base(entry)
@@ -124,14 +125,24 @@ class Undoer:
         gone = {
             int(one["snapshot-id"])
             for one in document.get("snapshots") or ()
-            if "manifest-list" in one and not self.exists(str(one["manifest-list"]))
+            if "manifest-list" in one and not self.store.files.exists(str(one["manifest-list"]))
         }
         main = md.main_of(document)
-        if main in gone:
+        if main is not None and (main in gone or not self._has_files(document, main)):
             raise Differs(
                 entry.identifier, "base", snapshot_words(main), "that its files are deleted"
             )
         return gone
+
+    def _has_files(self, document: md.Document, snapshot_id: int) -> bool:
+        """Return whether the files of a snapshot exist: an erasure deletes them before the list."""
+        snapshot = md.snapshot(document, snapshot_id)
+        try:
+            found = Snapshot(self.store, document, snapshot or {}).files()
+        except Unreadable as error:
+            return not isinstance(error.__cause__, FileNotFoundError)
+        paths = {one.path for one in (*found.data, *found.deletes)}
+        return all(map(self.store.files.exists, paths))
 
     def _only_main_moves(self, entry: PublishedEntry, document: md.Document) -> bool:
         """Return whether the table still has the base, and its definition has not changed."""
@@ -147,21 +158,21 @@ class Undoer:
 
     def _published(self, entry: PublishedEntry) -> md.Document | None:
         try:
-            return self.load(entry.published_metadata_location)
+            return self.store.load(entry.published_metadata_location)
         except MetadataFileMissing:
             return None  # Iceberg can delete old metadata files.
 
     def _present(self, entry: PublishedEntry, live: Pointer) -> md.Document:
-        document = self.load(live.location)
+        document = self.store.load(live.location)
         _require_rows(entry, document)
         return document
 
     def _base(self, entry: PublishedEntry) -> md.Document:
         location = str(entry.base_metadata_location)
         with suppress(MetadataFileMissing):
-            document = self.load(location)
+            document = self.store.load(location)
             # It may have been read before a sweep has deleted the table's files.
-            if self.exists(location):
+            if self.store.files.exists(location):
                 return document
         expected = f"metadata {location}"
         raise Differs(entry.identifier, "base", expected, "that the file is gone")
@@ -172,7 +183,7 @@ class Undoer:
         if live is not None and live.location == location:
             return live
         if live is not None and live.kind == "table" and entry.how != "view":
-            document = self.load(live.location)
+            document = self.store.load(live.location)
             log = document.get("metadata-log") or ()
             if any(step["metadata-file"] == location for step in log):
                 _require_rows(entry, document)

@@ -197,4 +197,4 @@ class RollbackPort:
         return self._backend.find({entry.identifier})
 
     def _plan(self, entry: PublishedEntry, rows: Mapping[Identifier, Pointer]) -> MovePlan:
-        return Undoer(self._store.load, rows, self._force, self._store.files.exists).plan(entry)
+        return Undoer(self._store, rows, self._force).plan(entry)

@@ -142,9 +142,7 @@ class SequentialPublish:
     def roll_back(self, journal: jn.PublishJournal, entries: Sequence[PublishedEntry]) -> None:
         """Undo a publish by a journal; see `Publishing.rollback`."""
         rows = self._store.backend.find({entry.identifier for entry in entries})
-        undoer = Undoer(
-            self._store.load, rows, journal.action == "forced rollback", self._store.files.exists
-        )
+        undoer = Undoer(self._store, rows, journal.action == "forced rollback")
         plans = self._at.plan(undoer.plan, entries, RollbackRefused)
         wrong = sequential_moves.inexpressible(plans, self._store)
         if wrong:
