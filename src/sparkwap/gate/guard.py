@@ -116,7 +116,7 @@ def _refuse(what: str, harm: str, instead: str) -> NoReturn:
 def _require(target: StatementTarget, statement: Statement, scope: Scope) -> None:
     what = f"{statement.verb} {'.'.join(target.name)}"
     identifier = identifier_of(target.name, scope.catalog)
-    if _is_named(target, scope):
+    if _is_named(target.name, scope):
         return
     if identifier is None:
         _refuse(what, *_elsewhere(target.name, scope))
@@ -139,16 +139,12 @@ def _harmless(state: NameState, phase: Phase) -> frozenset[Action]:
     return _HARMLESS.get(state, frozenset())
 
 
-def _is_named(target: StatementTarget, scope: Scope) -> bool:
+def _is_named(name: Name, scope: Scope) -> bool:
     """Return whether `wap_writes` allows writes to a table; False for a gated table."""
-    name = target.name
     own = identifier_of(name, scope.catalog)
     if own is not None:
         named = {identifier_of(allowed, scope.catalog) for allowed in scope.named}
-        state = scope.look(own)
-        # A package may record its runs in tables of models that no command builds any more.
-        records = (state, scope.phase, target.action) == ("node", "closed", "write")
-        return own in named and (state in _NAMEABLE or records)
+        return own in named and scope.look(own) in _NAMEABLE
     # Another catalog may be the lake under another name, and `s.t.branch_b` names a branch.
     return (
         len(name) == 3
@@ -192,8 +188,6 @@ def _harm(target: StatementTarget, state: NameState, scope: Scope) -> tuple[str,
         return "this command opens no run, so it only reads", _NAMED
     if target.action == "write" and state == "absent":
         return f"there is no table {name}", "Create it first, or correct its name."
-    if target.action == "write" and state == "node" and scope.phase == "closed":
-        return "it is the table of a model, so no test would read the rows", _NAMED
     if target.action == "write" and state in ("gated", "node", "placed"):
         return _stray(scope.phase), "Make the rows part of the table's own model."
     if state in ("gated", "node", "placed") and target.action in ("drop", "purge"):

@@ -257,16 +257,6 @@ def test_wap_writes_allows_ungated_tables_only() -> None:
         assert refusal(f"insert into {name} values (1)", "outside", name_of(name)) is not None
 
 
-def test_wap_writes_allows_the_records_of_a_package_in_tables_that_no_command_builds() -> None:
-    for sql in ("insert into s.model values (1)", "delete from lake.s.model where a = 1"):
-        assert refusal(sql, "closed", ("s", "model")) is None
-        assert "wap_writes" in str(refusal(sql, "closed"))
-        assert refusal(sql, "run", ("s", "model")) is not None
-    for sql in ("drop table s.model", "create or replace table s.model (a int) using iceberg"):
-        assert refusal(sql, "closed", ("s", "model")) is not None
-    assert refusal("insert into s.Big values (1)", "closed", ("s", "Big")) is not None
-
-
 def test_names_are_looked_up_case_sensitively() -> None:
     seen: list[Identifier] = []
 
