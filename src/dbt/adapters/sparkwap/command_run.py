@@ -197,7 +197,8 @@ class CommandRun:
         if settings.branch is not None or command.is_retry or command.name == "clone":
             return Continuation()
         runs = LastRun.waiting(command.target_path, command.target_name)
-        if not runs or command.as_of is not None:
+        # A build on a part of the rows would replace the held rows of others.
+        if not runs or command.as_of is not None or command.part is not None:
             return Continuation()
         return state.find_continuation(
             command.lake,
