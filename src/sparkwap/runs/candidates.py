@@ -135,11 +135,13 @@ class Candidates:
         found = self._same_inputs(node_id, identifier)
         if found is None:
             return False
+        state = self.lake.state(found.place)
+        if state is not None and state.kind == "view":
+            return False
         if not self._is_publishable(found):
             if node_id in self._unpublished:
                 self._outdated.add(node_id)
             return False
-        state = self.lake.state(found.place)
         head = state.refs.get("main" if found.how == "side" else self.branch) if state else None
         self._continued[identifier] = head.snapshot_id if head else None
         return True

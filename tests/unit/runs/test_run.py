@@ -1282,6 +1282,13 @@ def test_a_view_that_reads_other_tables_than_dbt_knows_counts_for_what_it_reads(
     assert (closing.published, live(lake)) == (2, [1, 2])
 
 
+def test_nothing_is_added_to_a_view(lake: Lake) -> None:
+    a_tested_view(lake, "select 1 as id", status="warn", test="shop.orders")
+    second = a_run(lake, SECOND)
+    assert SHOWN.node_id in second.candidates.found
+    assert not second.may_add_to_candidate(SHOWN.node_id, SHOWN.identifier)
+
+
 def test_a_failed_test_of_such_a_view_rejects_the_view(lake: Lake) -> None:
     closing = a_tested_view(lake, "select 1 as id", status="fail")
     assert closing.rejected().keys() == {SHOWN.node_id}
