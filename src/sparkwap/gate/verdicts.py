@@ -255,11 +255,9 @@ def _whole_run(nodes: Mapping[str, BuiltNode], own: Mapping[str, Verdict]) -> di
     blocking = [key for key, verdict in own.items() if _is_kept(verdict)]
     if not blocking:
         return dict(own)
-    kinds = {own[key].outcome for key in blocking}
-    what = " or ".join(kind for kind in ("rejected", "held") if kind in kinds)
     names = some_of([nodes[key].name for key in blocking])
     return _hold_clean(
-        own, f"waits for the run: {len(blocking)} of {len(own)} tables {what} ({names})"
+        own, f"waits for the run: {len(blocking)} of {len(own)} tables cannot publish ({names})"
     )
 
 

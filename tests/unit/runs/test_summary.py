@@ -96,7 +96,7 @@ def test_a_rejected_run() -> None:
         sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d
           rejected   insurance.stg_policies   test check_stg_policies_0 failed (1 row)
                                               test check_stg_policies_1 ended in an error
-          held       insurance.raw            waits for the run: 2 of 3 tables rejected or held (insurance.stg_policies, insurance.fct_premiums)
+          held       insurance.raw            waits for the run: 2 of 3 tables cannot publish (insurance.stg_policies, insurance.fct_premiums)
           held       insurance.fct_premiums   not built: upstream insurance.stg_policies was rejected
           Nothing was published (1 rejected and 2 held); readers of main still see the state before this run.
           Next: look at it as built   SPARKWAP_BRANCH=wap_1a2b3c4d dbt show --inline "select * from {{ ref('stg_policies') }}"
@@ -185,7 +185,7 @@ def test_tables_with_the_same_reason_share_a_line() -> None:
     nodes = [node(name) for name in ("raw", "a", "b")]
     text = ended(nodes, {"raw": ["fail"], "a": ["pass"]}).splitlines()
     assert text[2:4] == [
-        "  held       2 tables: waits for the run: 1 of 3 tables rejected (insurance.raw)",
+        "  held       2 tables: waits for the run: 1 of 3 tables cannot publish (insurance.raw)",
         "               insurance.a, insurance.b",
     ]
 
