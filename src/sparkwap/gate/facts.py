@@ -50,6 +50,7 @@ class BuiltNode:
             same branch.
         stale: Names of upstream tables whose candidate has been replaced since this node read it,
             for example because it was rejected.
+        outdated: Its code has changed since an earlier run built it.
     """
 
     node_id: str
@@ -61,6 +62,7 @@ class BuiltNode:
     parents: frozenset[str] = frozenset()
     known: bool = True
     stale: tuple[str, ...] = ()
+    outdated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,8 @@ def _own_verdict(
     reasons = [PARTIAL[node.status]] if node.status in PARTIAL else _missing(audits)
     if node.stale:
         reasons.append(f"{STALE} {', '.join(node.stale)}")
+    if node.outdated:
+        reasons.append("its code has changed since it was built: build it again")
     if settings.warnings == "hold":
         reasons += [f"{text}, {HELD_WARNING}" for text in warned]
     if settings.warnings == "known":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ class BranchNodes:
     invocation: Invocation
     candidates: Candidates
     trail: Trail
+    code_of: Callable[[str], str | None] = lambda node_id: None
 
     def leftovers(
         self, built: Sequence[BuiltNode], tables: Collection[Identifier]
@@ -95,7 +96,14 @@ class BranchNodes:
             node = replace(node_of(row), known=self._is_known(row, known))
             if present is not None:
                 candidates[node_id] = present
-                now[node_id] = replace(node, candidate=present.token, problem=present.problem)
+                code = row.get("code")
+                now[node_id] = replace(
+                    node,
+                    candidate=present.token,
+                    problem=present.problem,
+                    # A node of another project has no code here.
+                    outdated=code is not None and self.code_of(node_id) not in (code, None),
+                )
             elif built.token is not None and node.kind != "failures":
                 now[node_id] = replace(node, status="failed", candidate=None, problem=LOST)
             elif node.kind != "failures":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -54,6 +54,7 @@ class ClosingFacts:
             or test.
         seconds: The duration of a build or test, if known.
         batches: The time ranges that microbatch models had to build, by node.
+        code: dbt's checksum of the text that made the candidate, by node.
         notices: Lines about time ranges that `main` will lack after the publish, by node.
         last: The time of the latest row of earlier runs on the branch; None without one.
     """
@@ -78,6 +79,7 @@ class ClosingFacts:
     seconds: Mapping[str, float | None]
     batches: Mapping[str, tuple[Range, ...]]
     notices: Mapping[str, tuple[str, ...]]
+    code: Mapping[str, str | None]
     last: datetime | None
 
     def is_of_this_run(self, node_id: str) -> bool:
@@ -140,6 +142,7 @@ class Gathering:
     trail: Trail
     notes: RunNotes
     rules: Rules
+    code_of: Callable[[str], str | None] = lambda node_id: None
 
     def facts(
         self,
@@ -158,7 +161,7 @@ class Gathering:
         earlier = (
             BranchHistory((), ()) if own else self.candidates.lake.ledger.branch_history(branch)
         )
-        of_branch = BranchNodes(self.invocation, self.candidates, self.trail)
+        of_branch = BranchNodes(self.invocation, self.candidates, self.trail, self.code_of)
         mine = frozenset(self.candidates.built)
         built, candidates = of_branch.all_nodes(nodes, earlier.nodes, known)
         tables = {one.identifier for one in candidates.values()} | self.candidates.placed.keys()
@@ -233,6 +236,8 @@ class Gathering:
             seconds={n.node_id: n.seconds for n in nodes} | {t.test_id: t.seconds for t in seen},
             batches=ranges,
             notices=self._lacking(nodes, ranges),
+            code={r["node_id"]: r.get("code") for r in earlier.nodes}
+            | {n.node_id: n.code for n in nodes},
             last=earlier.last,
         )
 

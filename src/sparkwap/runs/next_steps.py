@@ -122,8 +122,8 @@ def _ways_from_held(kept: Sequence[NodeOutcome], branch: str) -> Iterable[tuple[
     if reasons & set(PARTIAL.values()):
         nodes = [node for _, node, _ in kept if node.status in PARTIAL]
         yield "build it whole", _build(nodes, branch)
-    elif any(node.stale for _, node, _ in kept):
-        yield "build it again", _build([node for _, node, _ in kept if node.stale], branch)
+    elif old := [node for _, node, _ in kept if node.stale or node.outdated]:
+        yield "build it again", _build(old, branch)
     elif any(reason.endswith(NOT_RUN["disabled"]) for reason in reasons):
         # If there is no other test, `dbt test` does nothing and runs no hooks.
         publish = next_command.operation(

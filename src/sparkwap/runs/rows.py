@@ -168,6 +168,7 @@ class Rows:
             "seconds": self.facts.seconds.get(node.node_id),
             "batches": batches.written(self.facts.batches.get(node.node_id, ())),
             "write_mode": self.notes.write_modes.get(node.node_id),
+            "code": self.facts.code.get(node.node_id),
         }
 
 

@@ -42,6 +42,7 @@ class Run:
     Args:
         manifest: Returns the project's code for the ledger; called once, when the run is closed.
         table_of_node: Returns schema and name of the table of a node; None if there is none.
+        code_of_node: Returns dbt's checksum of the text of a node; None if there is no such node.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Run:
         *,
         manifest: Callable[[], Packed] | None = None,
         table_of_node: Callable[[str], Identifier | None] = lambda node_id: None,
+        code_of_node: Callable[[str], str | None] = lambda node_id: None,
     ) -> None:
         self.lake = lake
         self.invocation = invocation
@@ -65,6 +67,7 @@ class Run:
         self.baselines = Baselines(lake)
         self.main: MainWatch | None = None
         self._manifest = manifest
+        self._code_of = code_of_node
         self._warming: threading.Timer | None = None
 
     def watch_main(
@@ -305,7 +308,9 @@ class Run:
         if self._warming is not None:
             self._warming.cancel()
         caught = self.caught_on_main()
-        gathering = Gathering(self.invocation, self.candidates, self.trail, self.notes, self.rules)
+        gathering = Gathering(
+            self.invocation, self.candidates, self.trail, self.notes, self.rules, self._code_of
+        )
         facts = gathering.facts(nodes, tests, seen, known, varied, caught)
         closer = Closer(self.invocation, self.lake, self.notes, self._manifest)
         closing = closer.close(facts, watched=self.main is not None)

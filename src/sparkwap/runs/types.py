@@ -73,6 +73,7 @@ class NodeFact:
         message: dbt's message, in one line.
         parents: The upstream nodes; an ephemeral model is replaced by its own parents.
         batches: The time ranges that a microbatch model had to build.
+        code: dbt's checksum of its text.
     """
 
     node_id: str
@@ -83,6 +84,7 @@ class NodeFact:
     parents: frozenset[str]
     seconds: float | None = None
     batches: tuple[Range, ...] = ()
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ def a_run(
     branch: str = "dev",
     part: Literal["empty", "sample"] | None = None,
     replay: Replay | None = None,
+    code: str | None = None,
     **settings: object,
 ) -> Run:
     run = Run(
@@ -90,6 +91,7 @@ def a_run(
             replay=replay,
         ),
         table_of_node=STANDS,
+        code_of_node=lambda node_id: code,
     )
     run.candidates.load()
     return run
@@ -200,6 +202,24 @@ def test_a_run_without_its_tests_is_held_and_a_test_run_publishes_it(lake: Lake)
     assert live(lake) == [1]
     assert a_run(lake, SECOND).close([], [TEST], [PASSED], KNOWN).published == 1
     assert live(lake) == [1, 2]
+
+
+@pytest.mark.parametrize(("code", "published"), [("a", 1), ("b", 0), (None, 1)])
+def test_a_candidate_of_code_that_has_changed_since_is_held(
+    lake: Lake, code: str | None, published: int
+) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    run.close([replace(NODE, code="a")], [TEST], [])
+    for again in (SECOND, THIRD):
+        closing = a_run(lake, again, code=code).close([], [TEST], [PASSED], KNOWN)
+        assert closing.published == (published if again == SECOND else 0)
+    if not published:
+        (reason,) = closing.decision.verdicts[NODE.node_id].reasons
+        assert reason == "its code has changed since it was built: build it again"
+        text = "\n".join(lines(closing, run_id=THIRD, branch="dev"))
+        assert "build it again   SPARKWAP_BRANCH=dev dbt build --select" in text
+    assert live(lake) == ([1, 2] if published else [1])
 
 
 def build_clone(run: Run, *ids: int) -> None:

@@ -167,6 +167,7 @@ class CommandRun:
             # A clone copies tables, whatever code has built them.
             manifest=None if command.name == "clone" else command.packed_manifest,
             table_of_node=lambda node_id: command.manifest.table(node_id),
+            code_of_node=lambda node_id: command.manifest.code(node_id),
         )
         if settings.alerts.routes and rebuilt is None:
             # The run that is rebased sends the alerts of its rebuild.

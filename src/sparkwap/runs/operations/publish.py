@@ -55,6 +55,7 @@ class PublishBranch(Operation):
             ),
             manifest=gate.manifest,
             table_of_node=gate.table_of_node,
+            code_of_node=gate.code_of_node,
         )
         with self._held(gate, one.branch):
             run.candidates.load()
