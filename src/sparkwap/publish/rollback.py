@@ -141,7 +141,7 @@ class Undoer:
             found = Snapshot(self.store, document, snapshot or {}).files()
         except Unreadable as error:
             return not isinstance(error.__cause__, FileNotFoundError)
-        paths = {one.path for one in (*found.data, *found.deletes)}
+        paths = {one.path for one in found.data} | {one.path for one in found.deletes}
         return all(map(self.store.files.exists, paths))
 
     def _only_main_moves(self, entry: PublishedEntry, document: md.Document) -> bool:
