@@ -27,8 +27,6 @@ class LakeFacts:
 
     Attributes:
         catalog_error: The error when this machine opens the catalog; None for none.
-        atomicity: How the catalog publishes several tables.
-        default_namespace: Whether the catalog has the namespace ``default``.
         warehouse_error: The error when this machine reads and writes the warehouse; None for none.
         sql_error: The error of a SQL session; None for none.
         dropped: The session settings that the server has ignored, with their values there.
@@ -40,8 +38,6 @@ class LakeFacts:
         stamped: Whether the summary of the probe's snapshot has the run's id.
         clones: Why the catalog refuses a clone of a table; empty if it takes one, None if it was
             not tried.
-        connect_url: Whether the profile has a Spark Connect endpoint.
-        connect_error: The error of the endpoint; None for none.
         connect_dropped: As ``dropped``, in a Connect session.
         connect_sees_table: Whether a Connect session can read the table that SQL has created.
     """

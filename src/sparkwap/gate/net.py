@@ -141,7 +141,6 @@ class ChangeOrigin:
         by: ``run`` for this run, ``others`` for another writer, ``unknown`` if this run may have
             caused it but nothing proves it.
         own: The snapshots of this run among the change's ``writers`` and ``passed``.
-        node: The node that caused it; None if not known.
         may_delete_files: Whether the command still runs, and may delete the files of a dropped
             table.
     """
@@ -178,7 +177,6 @@ def judge(
 
     Args:
         commands: Its commands since the last check, and those that ran at that time.
-        application: The Spark application of this run; None if not known.
         same_clock: Whether Spark and this process use the same clock.
     """
     able = [command for command in commands if _touches(command, change.identifier)]

@@ -187,12 +187,10 @@ class GateSettings:
         reuse: Leave out nodes and tests whose code and inputs are as at their last publish.
         reads: The reaction if a table that the run only read has moved at the publish: `warn` in
             the summary, `ignore` it, or `strict`: refuse the publish and rebuild.
-        sweep: Whether a run sweeps the lake at its end.
         log: The place of the structured log: `sparkwap.jsonl` in dbt's target folder, dbt's log, or
             none.
         diff_hide: Columns whose values no data diff shows: `column`, `table.column` or
             `schema.table.column`; `*` matches any text.
-        openlineage: Whether a run sends OpenLineage events at its end.
         writes: Ungated tables that hooks and operations may write to and change.
         actor: Whether the ledger records who has called a command, and on which host.
         varying: Variables that may have another value in each run; a test that uses one of them is
@@ -388,7 +386,6 @@ def settings_of(raw: Mapping[str, Any], given: Mapping[str, Any]) -> GateSetting
 
     Args:
         raw: ``dbt_project.yml`` unrendered; dbt does not render Jinja in vars either.
-        given: The vars of the command line.
     """
     variables = raw.get("vars") or {}
     own = variables.get(str(raw.get("name"))) or {}

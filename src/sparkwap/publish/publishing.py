@@ -270,9 +270,6 @@ class Publishing:
 
         Catalogs that publish in one transaction have none.
 
-        Returns:
-            A line for each of them.
-
         Raises:
             CatalogError: Other writers changed it at each attempt; the next command tries again.
         """

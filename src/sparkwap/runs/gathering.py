@@ -33,26 +33,19 @@ class ClosingFacts:
     Attributes:
         nodes: The nodes of this run and of earlier runs on the branch, stored failures, and changes
             of unknown origin.
-        candidates: The candidates of nodes and stored failures, by node.
         tables: The tables and views that this run builds, also without success, and those of the
             nodes of earlier runs.
-        tests: The tests that count.
-        expected: The audits that have to pass.
-        results: The results of this run and of earlier runs.
         fresh: The results of this run.
         settings: The settings of the gate, as strict as the branch demands.
         now: Ids of the nodes that this run had to build.
         earlier: Ids of the nodes that only earlier runs have built.
-        caught: The changes of `main` by which the run has bypassed the gate.
         built_on: The candidates that each node was built on: node to token.
         begun: Ids of the nodes that this run has begun to build.
         continued: Ids of the nodes that have added rows to a candidate of an earlier run.
-        shared: The tests that shared statements have answered, and how.
         named: The relations that the statements of the nodes and tests of this run have named; None
             if it may be any.
         reads: What nodes and tests of this run and of earlier runs have read from `main`, by node
             or test.
-        seconds: The duration of a build or test, if known.
         batches: The time ranges that microbatch models had to build, by node.
         code: dbt's checksum of the text that made the candidate, by node.
         notices: Lines about time ranges that `main` will lack after the publish, by node.

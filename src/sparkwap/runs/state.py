@@ -120,7 +120,6 @@ class Waiting:
     """A branch that a command may continue.
 
     Attributes:
-        run: The run that left it.
         rows: The ledger's rows of its unpublished nodes, without stored failures.
         in_use: The run that uses the branch, in words; empty if there is none.
         is_last: Whether the last run of this working copy was on the branch.
@@ -265,11 +264,7 @@ def is_unfinished(results: Path) -> bool:
 
 
 def require_unpublished(ledger: Ledger, last: LastRun) -> None:
-    """Check that a run that died has not published; a retry would add the same rows again.
-
-    Raises:
-        SparkwapError: The ledger has a publish of the run or of its rebase.
-    """
+    """Check that a run that died has not published; a retry would add the same rows again."""
     done = ledger.standing_publishes(last.run_id)
     if done:
         undo = next_command.operation("wap_rollback", run=short_run_id(done[0].run_id))

@@ -63,9 +63,7 @@ class Trail:
         begun: The step at which a node was begun, by node.
         continued: The nodes that add to a candidate of an earlier run.
         candidates_at_build: The candidates that were on the branch when a node was built, by node.
-        naming: The relations that the statements of a node or test have named.
         reads: What a node or test has read from ``main``: name to token.
-        shared: The tests that shared statements have answered, and how.
         reused: The nodes and tests that were left out, because their results are known.
         written: The tables, folded, that statements have written to or changed, with `wap_reuse`.
     """

@@ -27,7 +27,6 @@ class GateBypass:
     """A change of `main` by which a run has bypassed the gate.
 
     Attributes:
-        node: The id of the node that did it, if known.
         message: The change, the evidence, and the state that readers saw, in words.
         back: Whether the former state was restored, apart from changes of others.
     """
@@ -43,7 +42,6 @@ class MainWatch:
 
     Args:
         watch: Reads the catalog; has made its first check.
-        application: Returns the Spark application that writes for the run.
         same_clock: Whether Spark has the clock of this process.
         clock: Returns milliseconds since the epoch; for tests.
     """
