@@ -25,10 +25,10 @@ from pyiceberg.table.snapshots import ancestors_of
 from sparkwap.catalog import Identifier, lease
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.names import audit_branch
-from sparkwap.gate import summary
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
+from sparkwap.runs import summary
 from sparkwap.runs.run import Run
 from sparkwap.runs.types import Invocation, NodeFact, RunEnd, TestFact, TestSeen
 

@@ -13,9 +13,9 @@ from sparkwap.core import next_command
 from sparkwap.core.names import short_run_id
 from sparkwap.core.text import counted
 from sparkwap.gate.alert_settings import Kind
-from sparkwap.gate.summary import TOGETHER, readers
 from sparkwap.gate.verdicts import PUBLISHING_OFF
 from sparkwap.maintenance.decision import words
+from sparkwap.runs.summary import TOGETHER, readers
 
 if TYPE_CHECKING:
     from sparkwap.ledger.records import LedgerPublish

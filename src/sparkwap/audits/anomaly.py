@@ -55,10 +55,6 @@ class AnomalyRule:
     def from_arguments(cls, test: str, arguments: Mapping[str, Any]) -> AnomalyRule:
         """Return the rule of a test's arguments; None stands for the default.
 
-        Args:
-            test: The test's name, for the message.
-            arguments: The values, by the names of the attributes.
-
         Raises:
             ConfigError: Unknown names or illegal values; one message lists all of them.
         """
@@ -149,7 +145,6 @@ def judge(
         metric: The metric's name; the part before the colon is its kind.
         value: The candidate's value; None, NaN or infinite if there is none.
         history: The metric in published candidates, in any order.
-        rule: What counts as an anomaly.
         at: The time of the measurement (UTC).
     """
     if value is not None and not math.isfinite(value):
@@ -207,8 +202,6 @@ class ColumnChange:
     """A difference between a candidate's column and the published one.
 
     Attributes:
-        column: The column's name.
-        change: ``added``, ``removed``, or ``type`` for another type.
         before: The published type; None for an added column.
         after: The candidate's type; None for a removed column.
     """
@@ -236,9 +229,6 @@ def column_changes(
         before: Name and type of each published column.
         after: Name and type of each column of the candidate.
         allowed: Kinds of changes, and names of columns, to ignore.
-
-    Raises:
-        ConfigError: ``allowed`` is not a list of texts.
     """
     if isinstance(allowed, str) or not all(isinstance(item, str) for item in allowed):
         raise ConfigError(
@@ -337,11 +327,7 @@ def column_metrics(column: str, quoted: str, wanted: Any) -> dict[str, str]:
 
     Args:
         column: The column's name, which becomes a part of the metric's name.
-        quoted: The column's name, quoted for SQL.
         wanted: The test's ``metrics``: a name or a list of names of :data:`METRICS`.
-
-    Raises:
-        ConfigError: A name is unknown, or there are no names.
     """
     names = [wanted] if isinstance(wanted, str) else wanted
     if not isinstance(names, list | tuple) or not names:

@@ -29,11 +29,9 @@ class Constraint:
 
     Attributes:
         type: dbt's name of its type, one of ``ENFORCED``.
-        name: Its name, or None.
         columns: The columns that it is about; empty for a check.
         expression: The condition of a check.
         to: The other table of a foreign key, as dbt renders it or as it is written.
-        to_columns: The columns of the other table.
         of: The model that it belongs to, if that is not the built one.
     """
 
@@ -46,11 +44,7 @@ class Constraint:
     of: str | None = None
 
     def queries(self, table: str) -> dict[str, str]:
-        """Return what is counted -> the query of the keys or rows that break the constraint.
-
-        Args:
-            table: The table's name in SQL.
-        """
+        """Return what is counted -> the query of the keys or rows that break the constraint."""
         names = [quote(column) for column in self.columns]
         keys, known = ", ".join(names), " and ".join(f"{name} is not null" for name in names)
         nulls = {
@@ -144,11 +138,7 @@ def require_kept(name: str, found: Iterable[tuple[Constraint, str, int]]) -> Non
     """Raise if a constraint does not hold.
 
     Args:
-        name: The built model.
         found: A constraint, what was counted, and how many were found.
-
-    Raises:
-        GateError: A query has found keys or rows.
     """
     lines = [f"  {one.words}: {what}: {count:,}" for one, what, count in found if count]
     if lines:

@@ -90,7 +90,6 @@ class Form:
     """A query of a known form.
 
     Attributes:
-        query: The query.
         relation: The table, as the query names it.
         span: Where in the query its name begins and ends.
         conditions: The tokens of what each row is asked for: a condition, or a column.
@@ -203,7 +202,6 @@ class _Query:
 
         Args:
             conditions: What else it asks each row for.
-            more: See `Form`.
         """
         names = [one for one in self.tokens("keys") if one.is_name]
         asked = ([one] for one in names)

@@ -33,8 +33,6 @@ class Question:
     """A test that a shared statement is to answer.
 
     Attributes:
-        test_id: The test.
-        query: Its query.
         read: The state of the tables that it reads, before the statement is sent.
     """
 
@@ -53,7 +51,6 @@ class Answer:
         basis: See `basis`; None if no later answer can build on this one.
         whole_at: When all rows of the table were last audited.
         since: The audits of added rows alone since then.
-        snapshot: The snapshot that the statement has read.
         parent_snapshot: The snapshot of the other table, if it has read two.
         locations: The metadata files of the tables that it has read.
     """
@@ -77,9 +74,6 @@ class Passed:
     """An earlier result of a test: its query had no row.
 
     Attributes:
-        snapshot: The snapshot that it read.
-        whole_at: When all rows of the table were last audited.
-        since: The audits of added rows alone since then.
         parent: The snapshot of the other table, if it read two.
     """
 
@@ -94,7 +88,6 @@ def passed(rows: Iterable[Mapping[str, Any]], basis: str) -> list[Passed]:
 
     Args:
         rows: The test's rows in the ledger's ``tests``.
-        basis: See `basis`.
     """
     found = []
     for row in rows:
@@ -110,7 +103,6 @@ def basis(query: str, documents: Iterable[md.Document], session: Iterable[Sequen
     """Return a digest of all that the answer follows from, besides the rows.
 
     Args:
-        query: The compiled query.
         documents: The metadata of the tables; their columns count, and how files without ids are
             read.
         session: The settings of the session, the versions, the time zone, the user.
@@ -133,7 +125,6 @@ def latest(
     Results of format version 1 do not count: its snapshots have no sequence number.
 
     Args:
-        results: Earlier results with the same `basis`.
         ancestors: The snapshot to audit, and those that it grew from, newest first.
         of_parent: The same for the other table, if the test reads two.
     """
@@ -156,8 +147,6 @@ def is_due(base: Passed, now: datetime, days: float, audits: int) -> bool:
     """Return whether all rows are to be audited again.
 
     Args:
-        base: The result that an audit of the added rows would build on.
-        now: The present time.
         days: The most days since all rows were audited.
         audits: The most audits of added rows since then.
     """
@@ -220,7 +209,6 @@ def key_range(
 
     Args:
         key: The column, as a query names it.
-        document: The table's metadata.
         bounds: Returns the bounds of a column in each of the files, by its field id.
     """
     name = "".join(one.value for one in tokens(key)).lower()
@@ -236,7 +224,6 @@ def key_range(
 
 
 def _identities(document: md.Document) -> set[int]:
-    """Return the ids of the columns of identity partitions, of all specs."""
     fields = [one for spec in document.get("partition-specs", ()) for one in spec["fields"]]
     return {one["source-id"] for one in fields if one["transform"] == "identity"}
 
@@ -246,7 +233,6 @@ def _integer(encoded: bytes) -> int:
 
 
 def _deleted(deletes: Iterable[DeleteFile]) -> Counter[str]:
-    """Return the number of deleted rows by data file."""
     found: Counter[str] = Counter()
     for one in deletes:
         if one.target is not None and not one.equality:

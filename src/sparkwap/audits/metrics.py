@@ -35,10 +35,8 @@ class Measured:
     """The measurements of an audit of a node's candidate.
 
     Attributes:
-        node_id: The node.
         scope: A condition on the measured rows, such as the test's ``where``; empty for none.
         at: The time of the measurement (UTC).
-        judgements: The results by metric.
     """
 
     node_id: str
@@ -91,7 +89,6 @@ def published(
 
     Args:
         publishes: The ledger's ``publishes``, including rollbacks.
-        nodes: The ledger's ``nodes``.
     """
     publishes = list(publishes)
     undone = undone_entries(publishes)
@@ -125,10 +122,7 @@ def samples(
     The latest measurement of each candidate counts.
 
     Args:
-        candidates: The published candidates of the table.
         metrics: The rows of the table in the ledger's ``metrics``.
-        metric: The metric.
-        scope: The metric's scope.
     """
     tokens = {candidate.token for candidate in candidates}
     fitting = [
@@ -158,9 +152,6 @@ class Baselines:
     """The past metrics for the anomaly audits of one invocation; thread-safe.
 
     The first audit reads the ledger for all of them.
-
-    Args:
-        lake: The lake.
     """
 
     def __init__(self, lake: Lake) -> None:

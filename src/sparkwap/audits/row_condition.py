@@ -92,7 +92,6 @@ def follows_from_the_row(condition: Sequence[Token], fields: Iterable[Mapping[st
     """Return whether the truth of a condition follows from the values of a row alone.
 
     Args:
-        condition: Its tokens.
         fields: The columns of the table, as Iceberg's schema has them. A name in another case may
             be a variable (``spark.sql.caseSensitive``). Names with dots are not allowed, because
             what they mean depends on the name of the table.
@@ -212,7 +211,6 @@ def _may_follow_is(token: Token | None) -> bool:
 
 
 def _types(kind: Any) -> Iterator[str]:
-    """Yield the types of the values in a column."""
     if isinstance(kind, str):
         yield kind
         return

@@ -50,10 +50,8 @@ class Changed:
 
     Attributes:
         added: A table that has the rows that were added; None if there are none.
-        added_range: The range of their keys.
         lost: A table that has the rows that are gone: those of the parent if the query has one.
             None if there are none.
-        lost_range: The range of their keys.
     """
 
     added: str | None = None
@@ -66,7 +64,6 @@ def statement(queries: Mapping[int, str], changed: Mapping[int, Changed] | None 
     """Return one statement that counts the rows of queries.
 
     Args:
-        queries: The queries, by number.
         changed: What has changed since a query had no row, by the number of the query, which has a
             known form.
 
@@ -218,7 +215,6 @@ def may_read_others(
     """Return whether a query may read other tables or views than the known ones.
 
     Args:
-        query: SQL.
         known: Schema and name of the known tables, in lower case.
         existing: Returns schema and name of the tables and views of a schema, in lower case.
     """

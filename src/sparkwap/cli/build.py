@@ -31,7 +31,6 @@ from sparkwap.core.command_end import CommandEnd, Outcome
 from sparkwap.core.dbt_cli import DbtCall, DbtEnd, add_dbt_command, parse_call, say
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.text import counted
-from sparkwap.gate.results import RunResults
 from sparkwap.landing import LandingError, LandingFile
 from sparkwap.landing.entry import UNTIL
 from sparkwap.landing.index import LISTING
@@ -46,6 +45,7 @@ from sparkwap.landing.raw_models import (
 from sparkwap.plan import render
 from sparkwap.plan.command import plan_of, selection
 from sparkwap.runs import replay_moment
+from sparkwap.runs.results import RunResults
 
 if TYPE_CHECKING:
     import argparse

@@ -18,9 +18,9 @@ from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, add_dbt_options, call_of, say
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.text import counted
-from sparkwap.gate.results import RunResults
 from sparkwap.landing.entry import REPLAY
 from sparkwap.landing.raw_models import BadRow, RawModel, bad_rows, raw_models
+from sparkwap.runs.results import RunResults
 
 if TYPE_CHECKING:
     from sparkwap.core.dbt_cli import Commands

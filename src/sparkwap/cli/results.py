@@ -15,13 +15,13 @@ from sparkwap.cli.quarantine import QuarantineList, QuarantineReplay
 from sparkwap.cli.source import SourceAdded
 from sparkwap.cli.stream import StreamBuild
 from sparkwap.core.command_end import EXIT_CODES, SCHEMA_VERSION, Outcome
-from sparkwap.gate.results import RunResults
 from sparkwap.metrics.command import MetricsResult
 from sparkwap.page.command import PageResult
 from sparkwap.plan.render import PlanResult
 from sparkwap.pr.results import CommentResult, PullRequestState, StateResult
 from sparkwap.report.command import ReportResult
 from sparkwap.runs.operations.found import OperationResult
+from sparkwap.runs.results import RunResults
 
 RESULTS: Mapping[str, type] = {
     "server start": ServerState,

@@ -15,9 +15,9 @@ from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.dbt_cli import DbtCall, LakePlace, add_dbt_command, parse_call, say
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import redact
-from sparkwap.gate.results import RunResults
 from sparkwap.landing.raw_models import RawModel, position, raw_models, unread_topics
 from sparkwap.runs import replay_moment
+from sparkwap.runs.results import RunResults
 
 if TYPE_CHECKING:
     from sparkwap.core.dbt_cli import Commands

@@ -54,6 +54,8 @@ OWNER = "owner"
 PORTS: Mapping[Security, int] = {"starttls": 587, "ssl": 465, "none": 25}
 """The usual port for each security."""
 
+_MOST_HOURS = 876_000
+"""A hundred years: no date before the first one of the calendar comes out."""
 _ENV_VAR = re.compile(r"\{\{\s*env_var\(\s*(['\"])(?P<name>\w+)\1\s*\)\s*\}\}")
 _ENV_RULE = "\"{{ env_var('NAME') }}\""
 
@@ -66,11 +68,7 @@ class Value:
     variable: str = ""
 
     def read(self, environment: Mapping[str, str] | None = None) -> str:
-        """Return the text.
-
-        Raises:
-            ConfigError: The variable is not set, or empty.
-        """
+        """Return the text."""
         if not self.variable:
             return self.text
         found = (os.environ if environment is None else environment).get(self.variable, "")
@@ -83,7 +81,6 @@ class Value:
 
 
 def _value(given: object) -> Value:
-    """Parse a text or an ``env_var``."""
     if isinstance(given, Value):
         return given
     text = given.strip() if isinstance(given, str) else ""
@@ -102,7 +99,6 @@ def _secret(given: object) -> Value:
 
 
 def _listed(given: object) -> object:
-    """Return a single text as a list."""
     return [given] if isinstance(given, str) else given
 
 
@@ -141,8 +137,6 @@ class Route(_Settings):
     """A destination of messages, and the messages that it gets.
 
     Attributes:
-        name: The route's name, for messages and the ledger.
-        events: The kinds of its events.
         severity: The minimum severity of its events.
         owners: The owners of its tables, in lower case; empty for all tables, also without owner.
         targets: The dbt targets of its runs; empty for all.
@@ -179,13 +173,7 @@ class Mail(Route):
     """A mail server with sender and recipients.
 
     Attributes:
-        type: Always ``email``.
-        host: The SMTP server.
         port: Its port; None for the usual port.
-        security: ``starttls``, ``ssl``, or ``none``.
-        user: The user of the server; None for no login.
-        password: The password; None for none.
-        sender: The sender's address.
         to: The recipients' addresses, or `OWNER`.
     """
 
@@ -230,9 +218,9 @@ class AlertSettings(_Settings):
     """
 
     routes: tuple[Annotated[Chat | Mail | Webhook, Discriminator("type")], ...] = ()
-    held_hours: Annotated[float, _number(0)] = 24.0
+    held_hours: Annotated[float, _number(0, _MOST_HOURS)] = 24.0
     quarantine: Annotated[float | None, _number(0)] = None
-    suppress_hours: Annotated[float, _number(0)] = 24.0
+    suppress_hours: Annotated[float, _number(0, _MOST_HOURS)] = 24.0
     timeout: Annotated[float, _number(0.1, 300)] = 15.0
     tries: Annotated[int, _number(1, 20)] = 4
     sample_rows: Annotated[int, _number(0, 20)] = 0
@@ -246,11 +234,7 @@ class AlertSettings(_Settings):
         return routes
 
     def route(self, name: str) -> Route:
-        """Return the route of a name.
-
-        Raises:
-            ConfigError: There is no such route.
-        """
+        """Return the route of a name."""
         for route in self.routes:
             if route.name == name:
                 return route

@@ -25,7 +25,6 @@ class AuditOutcome:
     """The outcome of a test for the present candidates.
 
     Attributes:
-        test: The test.
         state: `pass`, `warn`, `accepted` (it found no more rows than `wap_accept` allows),
             `missing` (it did not audit the candidates) or `bad` (a failure, an error, an unknown
             status).
@@ -50,13 +49,7 @@ class AuditOutcome:
 def audit_outcome(
     test: AuditTest, results: Sequence[TestResult], nodes: Mapping[str, BuiltNode]
 ) -> AuditOutcome:
-    """Return the outcome of a test: the worst of its valid results.
-
-    Args:
-        test: The test.
-        results: All results of the test.
-        nodes: The nodes on the audit branch, by id.
-    """
+    """Return the outcome of a test: the worst of its valid results."""
     read = [nodes[key] for key in sorted(test.nodes & nodes.keys())]
     saw = [result for result in results if all(_saw(result, node) for node in read)]
     valid = [result for result in saw if not _is_outdated(test, result)]
@@ -113,7 +106,6 @@ def _effective_severity(test: AuditTest, result: TestResult) -> int:
 
 
 def _is_accepted(test: AuditTest, result: TestResult) -> bool:
-    """Return whether a failure or warning has at most the accepted number of rows."""
     accepted = test.accepted
     return (
         accepted is not None
@@ -131,7 +123,6 @@ def _is_outdated(test: AuditTest, result: TestResult) -> bool:
 
 
 def _saw(result: TestResult, node: BuiltNode) -> bool:
-    """Return whether a test read the present candidate of a node."""
     if node.status != "built" or not node.candidate:
         return False
     return result.audited.get(node.node_id) == node.candidate

@@ -19,7 +19,6 @@ class BatchWrite:
     Attributes:
         checked: A row outside the time range of the batch is an error. Otherwise the result would
             depend on the order of the batches.
-        deletes: The batch deletes its time range first.
         alone: No other batch of the model may write at the same time.
     """
 
@@ -49,7 +48,6 @@ def are_apart(
 
     Args:
         specs: The partition terms of every spec of the table, as old files keep their spec.
-        event_time: The column of the model's event time.
         column_type: Its Spark type.
         batch_size: `hour`, `day`, `month` or `year`.
     """

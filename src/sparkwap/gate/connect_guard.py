@@ -268,7 +268,6 @@ def _unpacked(plan: Message) -> Message:
 
 
 def _parts(message: Message) -> Iterator[Message]:
-    """Return a message and all messages within it."""
     todo = [message]
     while todo:
         part = todo.pop()

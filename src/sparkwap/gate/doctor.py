@@ -26,16 +26,9 @@ class LakeFacts:
     """Facts about a server and its catalog; None for a fact that is not known.
 
     Attributes:
-        embedded: Whether the server is sparkwap's embedded server.
-        dbt: dbt-core's version.
         catalog_error: The error when this machine opens the catalog; None for none.
-        atomicity: How the catalog publishes several tables.
-        default_namespace: Whether the catalog has the namespace ``default``.
-        warehouse: The warehouse's location.
         warehouse_error: The error when this machine reads and writes the warehouse; None for none.
         sql_error: The error of a SQL session; None for none.
-        spark: Spark's version.
-        iceberg: Iceberg's version in Spark.
         dropped: The session settings that the server has ignored, with their values there.
         overwrite_mode: ``spark.sql.sources.partitionOverwriteMode`` in a session of a run.
         server_overwrite_mode: The same in a session without settings.
@@ -45,8 +38,6 @@ class LakeFacts:
         stamped: Whether the summary of the probe's snapshot has the run's id.
         clones: Why the catalog refuses a clone of a table; empty if it takes one, None if it was
             not tried.
-        connect_url: Whether the profile has a Spark Connect endpoint.
-        connect_error: The error of the endpoint; None for none.
         connect_dropped: As ``dropped``, in a Connect session.
         connect_sees_table: Whether a Connect session can read the table that SQL has created.
     """
@@ -81,8 +72,6 @@ class Finding:
 
     Attributes:
         level: ``not safe`` if a promise does not hold.
-        what: The checked fact and its state.
-        meaning: The consequence for the gate's promises.
         mend: How to fix it; empty if nothing is to be done.
     """
 
@@ -110,10 +99,6 @@ def client_problem(server: str, client: str) -> str | None:
     A server ignores what it does not know of a newer client's plans (Protocol Buffers skip unknown
     fields), so its result may be another. Spark promises only that later servers understand a
     client.
-
-    Args:
-        server: Spark's version on the server.
-        client: The version of PySpark.
     """
     has, sends = _numbers(server), _numbers(client)
     if has is None or sends is None:

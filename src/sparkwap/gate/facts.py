@@ -35,7 +35,6 @@ class BuiltNode:
     """A table or view that dbt built, or should have built, on the audit branch.
 
     Attributes:
-        node_id: dbt's unique id.
         name: `schema.table`, for messages.
         kind: `model`, `snapshot`, `seed`, or `failures` for the table of a test with
             `store_failures`.
@@ -51,6 +50,7 @@ class BuiltNode:
             same branch.
         stale: Names of upstream tables whose candidate has been replaced since this node read it,
             for example because it was rejected.
+        outdated: Its code has changed since an earlier run built it.
     """
 
     node_id: str
@@ -62,6 +62,7 @@ class BuiltNode:
     parents: frozenset[str] = frozenset()
     known: bool = True
     stale: tuple[str, ...] = ()
+    outdated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,6 @@ class AuditTest:
     Or a test that the caller does not have and that failed on one of the nodes.
 
     Attributes:
-        test_id: dbt's unique id.
-        name: The test's name, for messages.
         nodes: Ids of the nodes it reads, built in this run or not.
         kind: `data` or `unit`.
         former: Its rule when its rows were last published; None if they never were, or if no
@@ -131,14 +130,11 @@ class TestResult:
     """A result of a test, and the candidates that it read.
 
     Attributes:
-        test_id: dbt's unique id.
         status: `pass`, `warn`, `fail`, `error`, or one of `NOT_RUN`. Any other text rejects.
         failures: Number of rows that failed; None if not known.
-        message: dbt's message; None if there is none.
         audited: The candidate token that the test read, by node id. A node that is missing was
             not audited. For a unit test: the candidate that the tested code built.
         finding: The finding in words, if a number of rows is not enough.
-        rule: Its rule; None if not known.
     """
 
     __test__ = False  # pytest would collect it as a test class

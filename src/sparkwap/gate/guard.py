@@ -44,7 +44,6 @@ class Scope:
     Attributes:
         catalog: The name of the lake's catalog in Spark.
         look: Returns the `NameState` of a name of the lake; case-sensitive.
-        phase: See `Phase`.
         named: Tables to which the project allows writes by name (`wap_writes`).
     """
 
@@ -59,7 +58,6 @@ def check(sql: str, scope: Scope) -> None:
 
     Args:
         sql: One statement; it may begin with comments and common table expressions.
-        scope: Its context.
 
     Raises:
         GateError: The statement is refused; the message has the reason and an alternative.
@@ -78,12 +76,7 @@ def check(sql: str, scope: Scope) -> None:
 
 
 def identifier_of(name: Name, catalog: str) -> Identifier | None:
-    """Return the table of the lake that a name refers to; None if it may not be in the lake.
-
-    Args:
-        name: The name in a statement.
-        catalog: The name of the lake's catalog in Spark.
-    """
+    """Return the table of the lake that a name refers to; None if it may not be in the lake."""
     parts = name[1:] if len(name) == 3 and name[0] == catalog else name
     # `lake.t` is a table of that catalog without a schema.
     if len(parts) != 2 or (parts is name and parts[0] == catalog):
@@ -121,7 +114,6 @@ def _refuse(what: str, harm: str, instead: str) -> NoReturn:
 
 
 def _require(target: StatementTarget, statement: Statement, scope: Scope) -> None:
-    """Refuse a change of a target that is not known to be harmless."""
     what = f"{statement.verb} {'.'.join(target.name)}"
     identifier = identifier_of(target.name, scope.catalog)
     if _is_named(target.name, scope):
@@ -181,7 +173,6 @@ def _elsewhere(name: Name, scope: Scope) -> tuple[str, str]:
 
 
 def _harm(target: StatementTarget, state: NameState, scope: Scope) -> tuple[str, str]:
-    """Return why a change of an object in the lake is refused, and an alternative."""
     name = ".".join(target.name)
     if state == "own":
         return (

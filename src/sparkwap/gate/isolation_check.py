@@ -56,7 +56,6 @@ def problem(probe: IsolationCheck, found: TableState | None) -> str | None:
     """Return the problem in words; None if the row is only on the probe's branch.
 
     Args:
-        probe: The probe.
         found: The state of its table in the gate's catalog after the statements.
     """
     if found is None:

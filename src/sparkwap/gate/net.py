@@ -97,7 +97,6 @@ class Writer:
     """A new snapshot on ``main``.
 
     Attributes:
-        snapshot_id: The snapshot.
         run_id: The run that wrote it, by its summary; None if the summary has none.
         app_id: The Spark application that wrote it; None for other engines.
         at_ms: The time of the write.
@@ -118,7 +117,6 @@ class MainChange:
     """A change of a table or view for readers since the last check.
 
     Attributes:
-        identifier: The table or view.
         what: The differences, in words.
         times: The times of its metadata writes since then, in milliseconds; empty if not known, as
             for a dropped table.
@@ -143,8 +141,6 @@ class ChangeOrigin:
         by: ``run`` for this run, ``others`` for another writer, ``unknown`` if this run may have
             caused it but nothing proves it.
         own: The snapshots of this run among the change's ``writers`` and ``passed``.
-        evidence: The evidence in words.
-        node: The node that caused it; None if not known.
         may_delete_files: Whether the command still runs, and may delete the files of a dropped
             table.
     """
@@ -180,10 +176,7 @@ def judge(
     """Decide which writer caused a change for readers.
 
     Args:
-        change: The change.
-        run_id: This run.
         commands: Its commands since the last check, and those that ran at that time.
-        application: The Spark application of this run; None if not known.
         same_clock: Whether Spark and this process use the same clock.
     """
     able = [command for command in commands if _touches(command, change.identifier)]
@@ -231,11 +224,8 @@ def format_change(
     """Return the summary's message about a change by this run.
 
     Args:
-        change: The change.
-        judgement: Its origin.
         seconds: The time that readers saw it; None if not known.
         problem: The reason why it was not put back.
-        back: Whether it was put back.
     """
     verb = "was moved past the gate" if judgement.by == "run" else "moved"
     what = " and ".join(change.what)
@@ -348,7 +338,6 @@ def _may_move(command: SentCommand, change: MainChange) -> bool:
 
 
 def _touches(command: SentCommand, identifier: Identifier) -> bool:
-    """Return whether a command names a table, or hides the names of its tables."""
     return _hides(command.text) or _is_named(_read(command.text)[1], identifier)
 
 

@@ -27,7 +27,6 @@ class Desired:
         partitioning: Spark DDL terms such as `days(ts)`; an empty tuple for none.
         sort_order: Spark DDL terms such as `id desc`; an empty tuple for none.
         properties: Table properties that must have these values; others do not change.
-        format_version: Iceberg's format version.
         comment: The table's comment; an empty text for none.
     """
 
@@ -54,12 +53,7 @@ class BuildPlan:
 
 
 def decide_build(current: TableState | None, desired: Desired) -> BuildPlan:
-    """Decide where a table is built.
-
-    Args:
-        current: The live table; None if there is none.
-        desired: The desired state after the build.
-    """
+    """Decide where a table is built."""
     if current is None:
         return BuildPlan("new")
     changes = [

@@ -23,29 +23,14 @@ _KEYS = frozenset(
     }
 )
 
-_FAMILIES = (
-    "spark.sql.adaptive.",
-    "spark.sql.ansi.",
-    "spark.sql.cbo.",
-    "spark.sql.codegen.",
-    "spark.sql.csv.",
-    "spark.sql.decimalOperations.",
-    "spark.sql.execution.",
-    "spark.sql.files.",
-    "spark.sql.iceberg.locality.",
-    "spark.sql.iceberg.planning.",
-    "spark.sql.iceberg.vectorization.",
-    "spark.sql.inMemoryColumnarStorage.",
-    "spark.sql.join.",
-    "spark.sql.json.",
-    "spark.sql.legacy.",
-    "spark.sql.optimizer.",
-    "spark.sql.orc.",
-    "spark.sql.parquet.",
-    "spark.sql.pyspark.",
-    "spark.sql.repl.",
-    "spark.sql.statistics.",
-)
+_FAMILIES = tuple(
+    f"spark.sql.{name}."
+    for name in (
+        "adaptive", "ansi", "cbo", "codegen", "csv", "decimalOperations", "execution", "files",
+        "iceberg.locality", "iceberg.planning", "iceberg.vectorization", "inMemoryColumnarStorage",
+        "join", "json", "legacy", "optimizer", "orc", "parquet", "pyspark", "repl", "statistics",
+    )
+)  # fmt: skip
 
 
 def settable(key: str) -> bool:

@@ -1,9 +1,9 @@
 """The settings of the gate, read from dbt's vars."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from sparkwap.core.caller import ACTOR
 from sparkwap.core.errors import ConfigError
@@ -21,7 +21,6 @@ LogMode = Literal["file", "dbt", "none"]
 ActorMode = Literal["record", "never"]
 WarningMode = Literal["known", "publish", "hold"]
 DisabledMode = Literal["hold", "publish"]
-_AutoMode = Literal["auto", "never"]
 AuditMode = Literal["fused", "single"]
 
 _T = TypeVar("_T")
@@ -31,7 +30,94 @@ _OF_ENVIRONMENT = {
     f"{_ENVIRONMENT}{key.upper()}": f"{_PREFIX}{key}"
     for key in ("branch", "publish", "warnings", "disabled_tests", "reads")
 }
-_FROM_ONE = "a whole number of 1 or more"
+MOST_DAYS = 36_500
+"""The longest time for a setting: no date before the first one of the calendar comes out."""
+_FROM_ONE = f"a whole number of 1 or more, at most {MOST_DAYS}"
+
+
+def _whole(least: int, most: float = float("inf")) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        # A bool is an int in Python, so `wap_tag_retention_days: yes` would be one day.
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError from None
+        if not least <= number <= most:
+            raise ValueError
+        return number
+
+    return parse
+
+
+def _one_of(values: Mapping[str, _T]) -> Callable[[object], _T]:
+    def parse(value: object) -> _T:
+        if not isinstance(value, str) or value not in values:
+            raise ValueError
+        return values[value]
+
+    return parse
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError
+    try:
+        seconds = float(value)
+    except ValueError:
+        raise ValueError from None
+    # Reject NaN and infinity.
+    if not 0 <= seconds < float("inf"):
+        raise ValueError
+    return seconds
+
+
+def _budget(value: object) -> dict[str, Any]:
+    if isinstance(value, str) and value.strip().endswith("%"):
+        share = _seconds(value.strip()[:-1]) / 100
+        if share > 1:
+            raise ValueError
+        return {"share": share}
+    return {"seconds": _seconds(value), "share": 0.0}
+
+
+def _flag(value: object) -> bool:
+    return _one_of({"true": True, "false": False})(str(value).lower())
+
+
+def _names(value: object) -> tuple[str, ...]:
+    values = value.split(",") if isinstance(value, str) else value
+    if not isinstance(values, list | tuple) or not all(isinstance(name, str) for name in values):
+        raise ValueError
+    return tuple(name.strip() for name in values if name.strip())
+
+
+def _tables(value: object) -> tuple[Name, ...]:
+    return tuple(name_of(name) for name in _names(value))
+
+
+def _branch(value: object) -> str | None:
+    if not isinstance(value, str):
+        raise ValueError("it is not text; put it in quotes")
+    problem = branch_problem(value) if value else None
+    if problem is not None:
+        raise ValueError(problem)
+    return value or None
+
+
+def _setting(default: _T, parse: Callable[[Any], object], legal: str, key: str = "") -> _T:
+    """Return a field of settings, which `_Reader` reads.
+
+    Args:
+        legal: The legal values in words.
+        key: The key in dbt's vars, if it is not the name of the field.
+    """
+    return field(default=default, metadata={"rule": (parse, legal), "key": key})
+
+
+def _number(default: int, key: str) -> int:
+    return _setting(default, _whole(1, MOST_DAYS), _FROM_ONE, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +132,10 @@ class Limits:
         manifest_days: Days since the last use of a manifest in the ledger.
     """
 
-    run_days: int = 7
-    named_days: int = 30
-    file_days: int = 3
-    manifest_days: int = 90
+    run_days: int = _number(7, "wap_sweep_after_days")
+    named_days: int = _number(30, "wap_sweep_named_after_days")
+    file_days: int = _number(3, "wap_sweep_files_after_days")
+    manifest_days: int = _number(90, "wap_sweep_manifests_after_days")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +143,6 @@ class Upkeep:
     """When and how much a run maintains the tables.
 
     Attributes:
-        when: Whether a run maintains the tables at its end.
         seconds: The budget of the maintenance at the end of a run; None for a share.
         share: The budget as a part of the time that all runs of the last days have taken.
         keep_days: Days for which `main` keeps its whole history.
@@ -65,11 +150,11 @@ class Upkeep:
             earlier ones, the last of each day can be.
     """
 
-    when: SweepMode = "never"
+    when: SweepMode = field(default="never", metadata={"key": "wap_maintain"})
     seconds: float | None = None
     share: float = 0.1
-    keep_days: int = 7
-    keep_publishes: int = 100
+    keep_days: int = _number(7, "wap_maintain_keep_days")
+    keep_publishes: int = _number(100, "wap_maintain_keep_publishes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +187,10 @@ class GateSettings:
         reuse: Leave out nodes and tests whose code and inputs are as at their last publish.
         reads: The reaction if a table that the run only read has moved at the publish: `warn` in
             the summary, `ignore` it, or `strict`: refuse the publish and rebuild.
-        sweep: Whether a run sweeps the lake at its end.
-        sweep_limits: The minimum ages for a sweep.
-        upkeep: The maintenance of the tables.
         log: The place of the structured log: `sparkwap.jsonl` in dbt's target folder, dbt's log, or
             none.
         diff_hide: Columns whose values no data diff shows: `column`, `table.column` or
             `schema.table.column`; `*` matches any text.
-        alerts: The alerts and their routes.
-        openlineage: Whether a run sends OpenLineage events at its end.
         writes: Ungated tables that hooks and operations may write to and change.
         actor: Whether the ledger records who has called a command, and on which host.
         varying: Variables that may have another value in each run; a test that uses one of them is
@@ -120,29 +200,37 @@ class GateSettings:
     publish: PublishMode = "run"
     warnings: WarningMode = "known"
     require_tests: bool = False
-    branch: str | None = None
-    tag_retention_days: int | None = 90
+    branch: str | None = _setting(None, _branch, BRANCH_RULE)
+    tag_retention_days: int | None = _setting(90, _whole(1, MOST_DAYS), f"{_FROM_ONE}, or null")
     guard: bool = True
     disabled_tests: DisabledMode = "hold"
-    rebuilds: int = 2
-    rebuild_wait: float = 2.0
-    rebuild_timeout: float | None = None
+    rebuilds: int = _setting(2, _whole(0), "a whole number, 0 for no rebuild")
+    rebuild_wait: float = _setting(2.0, _seconds, "seconds, 0 or more")
+    rebuild_timeout: float | None = _setting(None, _seconds, "seconds, 0 for no limit")
     audits: AuditMode = "fused"
-    incremental_audits: bool = True
-    whole_audit_days: float = 7
-    whole_audit_every: int = 50
+    incremental_audits: bool = _setting(
+        True, _one_of({"auto": True, "never": False}), "auto, never", "wap_audits_incremental"
+    )
+    whole_audit_days: float = _number(7, "wap_audits_whole_days")
+    whole_audit_every: int = _setting(50, _whole(0), "a whole number", "wap_audits_whole_every")
     reuse: bool = False
     reads: ReadsMode = "warn"
     sweep: SweepMode = "never"
     sweep_limits: Limits = field(default_factory=Limits)
     upkeep: Upkeep = field(default_factory=Upkeep)
     log: LogMode = "file"
-    diff_hide: tuple[str, ...] = ()
-    alerts: AlertSettings = field(default_factory=AlertSettings)
+    diff_hide: tuple[str, ...] = _setting((), _names, "a list of column names")
+    alerts: AlertSettings = field(
+        # No legal values: a message has only the parser's text, as the value may contain a secret.
+        default_factory=AlertSettings,
+        metadata={"rule": (alerting.parse, None)},
+    )
     openlineage: SweepMode = "never"
-    writes: tuple[Name, ...] = ()
+    writes: tuple[Name, ...] = _setting((), _tables, "a list of names: schema.table")
     actor: ActorMode = "record"
-    varying: tuple[str, ...] = ()
+    varying: tuple[str, ...] = _setting(
+        (), _names, "a list of names of variables", "wap_varying_vars"
+    )
 
     @classmethod
     def from_vars(cls, variables: Mapping[str, object]) -> "GateSettings":
@@ -156,48 +244,15 @@ class GateSettings:
             ConfigError: Unknown keys or illegal values; one message lists all of them.
         """
         reader = _Reader(variables)
-        days = reader.read("wap_tag_retention_days", _from_one, f"{_FROM_ONE}, or null")
-        read: dict[str, Any] = {
-            "publish": reader.choice("wap_publish", PublishMode),
-            "warnings": reader.choice("wap_warnings", WarningMode),
-            "disabled_tests": reader.choice("wap_disabled_tests", DisabledMode),
-            "require_tests": reader.flag("wap_require_tests"),
-            "branch": reader.read("wap_branch", _branch, BRANCH_RULE),
-            "guard": reader.flag("wap_guard"),
-            "writes": reader.read("wap_writes", _tables, "a list of names: schema.table"),
-            "rebuilds": reader.read("wap_rebuilds", _count, "a whole number, 0 for no rebuild"),
-            "rebuild_wait": reader.read("wap_rebuild_wait", _seconds, "seconds, 0 or more"),
-            "rebuild_timeout": reader.read(
-                "wap_rebuild_timeout", _seconds, "seconds, 0 for no limit"
-            ),
-            "audits": reader.choice("wap_audits", AuditMode),
-            "incremental_audits": reader.choice("wap_audits_incremental", _AutoMode) != "never",
-            "whole_audit_days": reader.number("wap_audits_whole_days"),
-            "whole_audit_every": reader.read("wap_audits_whole_every", _count, "a whole number"),
-            "reuse": reader.flag("wap_reuse"),
-            "reads": reader.choice("wap_reads", ReadsMode),
-            "sweep": reader.choice("wap_sweep", SweepMode),
-            "sweep_limits": Limits(
-                **_given(
-                    run_days=reader.number("wap_sweep_after_days"),
-                    named_days=reader.number("wap_sweep_named_after_days"),
-                    file_days=reader.number("wap_sweep_files_after_days"),
-                    manifest_days=reader.number("wap_sweep_manifests_after_days"),
-                )
-            ),
-            "upkeep": _upkeep(reader),
-            "log": reader.choice("wap_log", LogMode),
-            "diff_hide": reader.read("wap_diff_hide", _names, "a list of column names"),
-            "varying": reader.read("wap_varying_vars", _names, "a list of names of variables"),
-            "alerts": reader.read("wap_alerts", alerting.parse, None),
-            "openlineage": reader.choice("wap_openlineage", SweepMode),
-            "actor": reader.choice("wap_actor", ActorMode),
-        }
+        found = reader.fill(cls)
+        legal = "seconds, or a share of the runs' time such as 10%"
+        budget = reader.read("wap_maintain_budget", _budget, legal)
         reader.finish()
-        given = _given(**read)
-        if "wap_tag_retention_days" in variables:
-            given["tag_retention_days"] = days
-        return cls(**given)
+        if budget:
+            found = replace(found, upkeep=replace(found.upkeep, **budget))
+        if variables.get("wap_tag_retention_days", 0) is None:
+            found = replace(found, tag_retention_days=None)
+        return found
 
 
 def of_one_call(environment: Mapping[str, str]) -> dict[str, str]:
@@ -269,11 +324,7 @@ class _Reader:
         self._problems: list[str] = []
 
     def read(self, key: str, parse: Callable[[object], _T], legal: str | None) -> _T | None:
-        """Return the parsed value of `key`; None if it has no value or an illegal one.
-
-        Without `legal`, the message has only the parser's text and not the value, because the value
-        may contain a secret.
-        """
+        """Return the parsed value of `key`; None if it has no value or an illegal one."""
         self._known.append(key)
         value = self._variables.get(key)
         if value is None:
@@ -284,24 +335,24 @@ class _Reader:
             self._problems.append(f"{key}: {_complaint(value, problem, legal)}")
             return None
 
-    def choice(self, key: str, mode: Any) -> str | None:
-        """Return the value of `key`, which is one of the texts of a literal type."""
-        options = get_args(mode)
+    def fill(self, kind: type[_T]) -> _T:
+        """Return settings with the given values; a field without value has its default."""
+        found = {one.name: self._field(one) for one in fields(kind)}  # type: ignore[arg-type]
+        return kind(**{name: value for name, value in found.items() if value is not None})
 
-        def parse(value: object) -> str:
-            if not isinstance(value, str) or value not in options:
-                raise ValueError
-            return value
-
-        return self.read(key, parse, ", ".join(options))
-
-    def flag(self, key: str) -> bool | None:
-        """Return the boolean of `key`."""
-        return self.read(key, _flag, "true, false")
-
-    def number(self, key: str) -> int | None:
-        """Return the number of `key`, 1 or more."""
-        return self.read(key, _from_one, _FROM_ONE)
+    def _field(self, one: Field[Any]) -> Any:
+        if isinstance(one.type, type) and is_dataclass(one.type):
+            return self.fill(one.type)
+        if "rule" in one.metadata:
+            parse, legal = one.metadata["rule"]
+        elif one.type is bool:
+            parse, legal = _flag, "true, false"
+        elif get_origin(one.type) is Literal:
+            options = get_args(one.type)
+            parse, legal = _one_of({text: text for text in options}), ", ".join(options)
+        else:
+            return None  # `GateSettings.from_vars` reads it.
+        return self.read(one.metadata.get("key") or f"{_PREFIX}{one.name}", parse, legal)
 
     def finish(self) -> None:
         """Raise one error with all problems, including unknown keys."""
@@ -323,17 +374,6 @@ class _Reader:
         return f"{key}: there is no such setting; {hint}"
 
 
-def _upkeep(reader: _Reader) -> Upkeep:
-    legal = "seconds, or a share of the runs' time such as 10%"
-    given = _given(
-        **(reader.read("wap_maintain_budget", _budget, legal) or {}),
-        when=reader.choice("wap_maintain", SweepMode),
-        keep_days=reader.number("wap_maintain_keep_days"),
-        keep_publishes=reader.number("wap_maintain_keep_publishes"),
-    )
-    return Upkeep(**given)
-
-
 def _complaint(value: object, problem: ValueError, legal: str | None) -> str:
     if legal is None:
         return str(problem)
@@ -341,89 +381,11 @@ def _complaint(value: object, problem: ValueError, legal: str | None) -> str:
     return f"{value!r} is not allowed{detail}; legal: {legal}"
 
 
-def _given(**values: Any) -> dict[str, Any]:
-    """Return the values that are not None, for the arguments whose defaults the others have."""
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError
-    if not str(value).strip().isdecimal():
-        raise ValueError
-    return int(value)
-
-
-def _seconds(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError
-    try:
-        seconds = float(value)
-    except ValueError:
-        raise ValueError from None
-    # Reject NaN and infinity.
-    if not 0 <= seconds < float("inf"):
-        raise ValueError
-    return seconds
-
-
-def _budget(value: object) -> dict[str, float]:
-    if isinstance(value, str) and value.strip().endswith("%"):
-        share = _seconds(value.strip()[:-1]) / 100
-        if share > 1:
-            raise ValueError
-        return {"share": share}
-    return {"seconds": _seconds(value), "share": 0.0}
-
-
-def _from_one(value: object) -> int:
-    # A bool is an int in Python, so `wap_tag_retention_days: yes` would be one day.
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError
-    try:
-        number = int(value)
-    except ValueError:
-        raise ValueError from None
-    if number < 1:
-        raise ValueError
-    return number
-
-
-def _flag(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    words = {"true": True, "false": False}
-    if not isinstance(value, str) or value.lower() not in words:
-        raise ValueError
-    return words[value.lower()]
-
-
-def _names(value: object) -> tuple[str, ...]:
-    values = value.split(",") if isinstance(value, str) else value
-    if not isinstance(values, list | tuple) or not all(isinstance(name, str) for name in values):
-        raise ValueError
-    return tuple(name.strip() for name in values if name.strip())
-
-
-def _tables(value: object) -> tuple[Name, ...]:
-    return tuple(name_of(name) for name in _names(value))
-
-
-def _branch(value: object) -> str | None:
-    if not isinstance(value, str):
-        raise ValueError("it is not text; put it in quotes")
-    problem = branch_problem(value) if value else None
-    if problem is not None:
-        raise ValueError(problem)
-    return value or None
-
-
 def settings_of(raw: Mapping[str, Any], given: Mapping[str, Any]) -> GateSettings:
     """Return the gate's settings as in a run.
 
     Args:
         raw: ``dbt_project.yml`` unrendered; dbt does not render Jinja in vars either.
-        given: The vars of the command line.
     """
     variables = raw.get("vars") or {}
     own = variables.get(str(raw.get("name"))) or {}

@@ -41,12 +41,10 @@ class Statement:
     """The effects of a statement.
 
     Attributes:
-        kind: See `StatementKind`.
         verb: Its first words, for messages: `insert into`, `alter table`.
         targets: All objects that it changes; empty unless its kind is `change`.
         beyond: A clause that may have effects beyond its targets, such as an option of the write;
             empty for none.
-        why: The reason why a statement of kind `unknown` is unknown.
     """
 
     kind: StatementKind
@@ -106,7 +104,6 @@ def _changes(verb: str, *targets: StatementTarget, beyond: str = "") -> Statemen
 
 
 def _classified(head: StatementReader) -> Statement:
-    """Classify the statement that begins here."""
     verb = head.next()
     if verb == "with":
         head.skip_ctes()

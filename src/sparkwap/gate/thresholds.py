@@ -28,10 +28,8 @@ def cannot_fail(
 
     Args:
         severity: The test's severity; a test that only warns need not fail.
-        error_if: The test's condition on the number of failures.
         fail_calc: The SQL of that number.
         limit: The maximum number of failing rows that the test counts.
-        where: The condition on the rows that the test reads.
     """
     if limit == 0:
         return "its config has `limit: 0`, so it cannot fail"
@@ -64,7 +62,6 @@ def accepting(severity: str, failures: int) -> str | None:
 
     Args:
         severity: The test's severity with its thresholds: `error`, `error, error_if > 10`.
-        failures: The accepted number of failing rows.
 
     Returns:
         The condition; None for a test that does not count rows, or that fails on fewer rows.

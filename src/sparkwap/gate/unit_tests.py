@@ -15,9 +15,6 @@ class UnitTest:
     """A unit test.
 
     Attributes:
-        name: Its name.
-        meta: The `meta` of its config.
-        materialized: The materialization of the tested model.
         strategy: The model's incremental strategy; None for the default.
         gives_this: Whether it gives the rows of `this`.
         is_incremental: Its override of `is_incremental`; None if it has none.
@@ -40,9 +37,6 @@ def compared(test: UnitTest) -> Literal["select", "table", "snapshot"]:
         ``select``: the rows of the model's select, which may also be all that its table has.
         ``table``: the rows of its table, to which the build adds the select's. ``snapshot``: the
         rows of a snapshot of the model.
-
-    Raises:
-        ConfigError: The test cannot be run as it is written.
     """
     expect = test.meta.get(EXPECT, "select")
     if expect in test.snapshots:

@@ -37,7 +37,6 @@ class Verdict:
     """The gate's decision about one node.
 
     Attributes:
-        outcome: `published`, `held` or `rejected`.
         reasons: Why it is not published; empty for a published node.
         notices: Notices about a published node.
         passed: Number of tests that the present candidate passed, warnings included.
@@ -81,13 +80,8 @@ def decide(
 
     Args:
         nodes: All nodes on the audit branch, from this run and earlier ones.
-        tests: All tests that are expected for them.
         results: All known results. Of several results of a test, those that audited the present
             candidates count, and the worst of these wins. Results of other tests do not count.
-        settings: The mode of publishing, and the rules for warnings and missing tests.
-
-    Raises:
-        GateError: A node is given twice.
     """
     by_id = _index(nodes)
     tests = tuple(tests)
@@ -168,6 +162,8 @@ def _own_verdict(
     reasons = [PARTIAL[node.status]] if node.status in PARTIAL else _missing(audits)
     if node.stale:
         reasons.append(f"{STALE} {', '.join(node.stale)}")
+    if node.outdated:
+        reasons.append("its code has changed since it was built: build it again")
     if settings.warnings == "hold":
         reasons += [f"{text}, {HELD_WARNING}" for text in warned]
     if settings.warnings == "known":
@@ -261,11 +257,9 @@ def _whole_run(nodes: Mapping[str, BuiltNode], own: Mapping[str, Verdict]) -> di
     blocking = [key for key, verdict in own.items() if _is_kept(verdict)]
     if not blocking:
         return dict(own)
-    kinds = {own[key].outcome for key in blocking}
-    what = " or ".join(kind for kind in ("rejected", "held") if kind in kinds)
     names = some_of([nodes[key].name for key in blocking])
     return _hold_clean(
-        own, f"waits for the run: {len(blocking)} of {len(own)} tables {what} ({names})"
+        own, f"waits for the run: {len(blocking)} of {len(own)} tables cannot publish ({names})"
     )
 
 

@@ -63,6 +63,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "batches": pa.list_(_TEXT),
             "named": pa.list_(_TEXT),
             "write_mode": _TEXT,
+            "code": _TEXT,
         }
     ),
     "tests": pa.schema(
@@ -254,6 +255,7 @@ Nodes:
     nodes.built_on: The candidates of the branch that the node was built on, by node. The node
         itself is among them if it added rows to its own candidate.
     nodes.batches: The time ranges, ``start/end``, that a microbatch model had to build.
+    nodes.code: dbt's checksum of the node's text, as it was built.
     nodes.write_mode: Of a model with ``wap_write_mode: auto``, the mode and the reason for it.
     nodes.refusal: The kinds of differences on ``main`` for which the publish was refused.
     reads: The state of each table that was only read; see `sparkwap.catalog.read_dependencies`.

@@ -36,9 +36,9 @@ from sparkwap import __version__
 from sparkwap.core.personal import CITING
 from sparkwap.core.redaction import redact
 from sparkwap.gate.facts import LOAD
-from sparkwap.gate.results import RunResults, TableResult, TestOutcome
 from sparkwap.lineage import naming
 from sparkwap.lineage.model import Command, Facts, Node, Version
+from sparkwap.runs.results import RunResults, TableResult, TestOutcome
 
 PRODUCER = f"urn:sparkwap:{__version__}"
 

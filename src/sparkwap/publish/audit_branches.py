@@ -60,8 +60,6 @@ class AuditBranches:
         on the old base can never be published.
 
         Args:
-            identifier: The live table.
-            branch: The audit branch.
             properties: Table properties to set in the same commit. They apply to all writers at
                 once.
             kept: A snapshot that the branch must have.
@@ -90,9 +88,7 @@ class AuditBranches:
         clone is kept if its base is the table's present state, and replaced otherwise.
 
         Args:
-            identifier: The live table.
             side_schema: ``<schema>__<audit branch>``; created if it does not exist.
-            properties: Table properties to set on the clone.
             kept: A snapshot that ``main`` of the clone must have.
 
         Raises:
@@ -145,7 +141,6 @@ class AuditBranches:
 
         Args:
             schema: The schema that readers use.
-            branch: The audit branch.
         """
         found = self._store.backend.folder(names.side_schema(schema, branch))
         return found or f"{self._at.warehouse()}/{schema}"
@@ -158,12 +153,7 @@ class AuditBranches:
         belong to the source. Until it is built again, it needs the source to keep that snapshot.
 
         Args:
-            source: The table to copy.
             target: The name of the new table; an existing table is replaced. The schema must exist.
-            location: The folder of the new table.
-
-        Raises:
-            CatalogError: There is no such table, or other writers changed it at each attempt.
         """
         return self._at.state(
             self._store.commit(
@@ -179,15 +169,9 @@ class AuditBranches:
         One commit moves the branch and its base tag. ``main`` stays, and the rows of the candidate
         are the same.
 
-        Args:
-            candidate: A candidate on a branch.
-
         Returns:
             The candidate with its new base and head; None if nothing was moved, because ``main``
             has moved otherwise, or because the candidate changes what was compacted.
-
-        Raises:
-            CatalogError: There is no such table, or other writers changed it at each attempt.
         """
         return self._store.commit(
             lambda: cherry_pick.stage(self._store, candidate),
@@ -264,11 +248,7 @@ class AuditBranches:
         second call does nothing.
 
         Args:
-            branch: The audit branch.
             run_id: The run that discards, for the ledger; a new id if None.
-
-        Raises:
-            CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         folders: set[str] = set()
         # What former attempts have done, on a catalog that is not atomic.
@@ -314,13 +294,9 @@ class AuditBranches:
 
         Args:
             identifier: The name that readers use; the table need not exist yet.
-            branch: The audit branch.
 
         Returns:
             Whether there was a candidate.
-
-        Raises:
-            CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         folders: set[str] = set()
         done: list[PointerUpdate] = []
@@ -348,7 +324,6 @@ class AuditBranches:
 
         Args:
             identifier: The table, of a side schema or not.
-            head: The last snapshot.
             since: The snapshot before the first one; None for all ancestors of ``head``.
 
         Returns:
@@ -396,5 +371,4 @@ class AuditBranches:
 
 
 def _facts(identifier: Identifier, branch: str) -> dict[str, Any]:
-    """Return the facts for the checkpoints of a commit on one table."""
     return {"table": ".".join(identifier), "branch": branch}

@@ -19,18 +19,12 @@ from typing import Any
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.branches import table_row
 from sparkwap.catalog.change import MetadataChange
-from sparkwap.catalog.content_equality import (
-    between,
-    has_grown_from,
-    same_rows,
-    shows_columns_of,
-)
+from sparkwap.catalog.content_equality import between, has_grown_from, same_rows, shows_columns_of
 from sparkwap.catalog.file_plan import StateFiles, transferable, without_compacted
 from sparkwap.catalog.model import Candidate
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable, common_manifests
 from sparkwap.catalog.store import Staged, Store
 from sparkwap.core.names import base_tag
-from sparkwap.publish.moved_rows import MovedRows
 from sparkwap.publish.picked_snapshot import PickedSnapshot
 
 _VERSIONS = (2, 3)
@@ -53,9 +47,6 @@ def stage(store: Store, candidate: Candidate) -> Staged[Candidate | None]:
     Returns:
         The candidate with its new base and head; None, and nothing to commit, if `main` has not
         moved by a proven compaction, or if the candidate changes what was compacted.
-
-    Raises:
-        CatalogError: There is no such table.
     """
     row = table_row(store, candidate.identifier)
     document = store.load(row.location)
@@ -93,10 +84,7 @@ def pick(store: Store, document: md.Document, base: int | None, head: int) -> Pi
     """Write a snapshot with the change from ``base`` to ``head`` on the present `main`.
 
     Args:
-        store: Reads and writes files.
-        document: The table's metadata.
         base: The snapshot of `main` that the candidate was built on.
-        head: The candidate.
 
     Returns:
         The snapshot, which is in no metadata yet; None if the change may give other rows there.
@@ -149,6 +137,9 @@ def _picked(
             return None
         change, deletions = split
         new = {one.path for one in present.data} - {one.path for one in base.data}
+        # Imported here, because it imports PyArrow: half a second that not every command needs.
+        from sparkwap.publish.moved_rows import MovedRows
+
         rows = MovedRows(store, before, now).find(deletions, new)
     writing = PickedSnapshot(store, document, built, now, change, common, written)
     snapshot = writing.snapshot(rows)

@@ -75,11 +75,7 @@ class Lake:
 
     @cached_property
     def warehouse(self) -> str:
-        """The parent folder of new tables, without a slash at its end.
-
-        Raises:
-            ConfigError: The catalog's ``warehouse`` is a name, and no folder is given.
-        """
+        """The parent folder of new tables, without a slash at its end."""
         folder = self.properties.get(WAREHOUSE_LOCATION) or self.properties.get("warehouse", "")
         if "/" not in folder:
             raise ConfigError(
@@ -125,7 +121,7 @@ class Lake:
         """Publish and rollback."""
         return Publishing(self._staging)
 
-    # Reading
+    # Reading. What needs a table raises `CatalogError` if there is none.
 
     def relations(self, schema: str) -> dict[str, str]:
         """Return name -> ``table`` or ``view`` of a schema's members; empty without a schema."""
@@ -163,11 +159,7 @@ class Lake:
         return {key: (row.kind, row.location) for key, row in found.items()}
 
     def most_rows(self, location: str) -> float:
-        """Return the rows of a table's largest branch or tag; infinite if they are not known.
-
-        Args:
-            location: The table's metadata file.
-        """
+        """Return the rows of a table's largest branch or tag; infinite if they are not known."""
         document = self.store.load(location)
         heads = [md.snapshot(document, ref.snapshot_id) for ref in md.refs_of(document).values()]
         counts = [md.count(head, "total-records") for head in heads]
@@ -180,11 +172,7 @@ class Lake:
         return {row.identifier: fault for row, fault in found if fault is not None}
 
     def snapshot_summary(self, identifier: Identifier, snapshot_id: int) -> Mapping[str, str]:
-        """Return the summary of a snapshot, with ``operation`` and ``wap_run``.
-
-        Raises:
-            CatalogError: There is no such table, or no such snapshot in it.
-        """
+        """Return the summary of a snapshot, with ``operation`` and ``wap_run``."""
         document = branches.table_document(self.store, identifier)
         snapshot = md.snapshot(document, snapshot_id)
         if snapshot is None:
@@ -197,20 +185,12 @@ class Lake:
     def summaries(
         self, identifier: Identifier, old: int | None, new: int | None
     ) -> list[Mapping[str, str]]:
-        """Return the summaries of a table's snapshots from ``new`` back to, but without, ``old``.
-
-        Raises:
-            CatalogError: There is no such table.
-        """
+        """Return the summaries of snapshots from ``new`` back to, but without, ``old``."""
         document = branches.table_document(self.store, identifier)
         return content_equality.between(document, old, new)
 
     def partitionings(self, identifier: Identifier) -> list[tuple[str, ...]]:
-        """Return the partition terms of each spec of a table.
-
-        Raises:
-            CatalogError: There is no such table.
-        """
+        """Return the partition terms of each spec of a table."""
         return sparksql.partitionings(branches.table_document(self.store, identifier))
 
     def histories(self, identifiers: Iterable[Identifier]) -> dict[Identifier, TableHistory]:
@@ -222,11 +202,7 @@ class Lake:
         return {name: history_of(row, self.store.load(row.location)) for name, row in rows.items()}
 
     def columns_at(self, identifier: Identifier, snapshot_id: int) -> tuple[ColumnState, ...]:
-        """Return the columns that a table had when a snapshot was written.
-
-        Raises:
-            CatalogError: There is no such table.
-        """
+        """Return the columns that a table had when a snapshot was written."""
         document = branches.table_document(self.store, identifier)
         return sparksql.columns(schema_at(document, snapshot_id))
 
@@ -234,9 +210,6 @@ class Lake:
         """Return when the rows of ``main`` last changed; None for a table without snapshots.
 
         Compactions do not count, because they change no rows.
-
-        Raises:
-            CatalogError: There is no such table.
         """
         document = branches.table_document(self.store, identifier)
         changed = content_equality.rows_since(document, md.main_of(document))
@@ -255,11 +228,7 @@ class Lake:
         ]
 
     def head(self, identifier: Identifier, branch: str) -> Head | None:
-        """Return the head of a table's branch; None if there is no such branch.
-
-        Raises:
-            CatalogError: There is no such table.
-        """
+        """Return the head of a table's branch; None if there is no such branch."""
         document = branches.table_document(self.store, identifier)
         ref = md.refs_of(document).get(branch)
         found = md.snapshot(document, ref.snapshot_id) if ref else None
@@ -295,7 +264,6 @@ class Lake:
 
         Args:
             identifier: The view in its side schema.
-            branch: The audit branch of the side schema.
 
         Returns:
             The problem in words; None if the text provably names only published tables, or if
@@ -328,7 +296,6 @@ class Lake:
         """Create a schema if it does not exist.
 
         Args:
-            schema: The name of the schema.
             branch: The audit branch of a side schema. The schema is marked with it. A discard
                 drops only marked schemas, because a user's schema may have such a name, too.
                 ``<schema>__wap_<...>`` is always marked.
@@ -342,7 +309,6 @@ class Lake:
         """Drop a schema with its members, if it exists.
 
         Args:
-            schema: The name of the schema.
             purge: Delete the files of tables and views that have a folder of their own. A clone
                 shares the folder of the live table, which stays.
         """

@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
 
 from sparkwap.catalog import deletion_vectors
 from sparkwap.catalog.file_plan import DeleteFile, Deletion
 from sparkwap.catalog.snapshot_files import DELETED, ManifestEntry, Snapshot, Unreadable
 from sparkwap.catalog.store import Store
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyroaring import BitMap64
 
 MOST_BYTES = 64 * 1024 * 1024
 """The greatest size of the files to read together, because each is held in memory."""
@@ -35,13 +36,7 @@ _FIELD_ID = b"PARQUET:field_id"
 
 @dataclass(frozen=True)
 class FoundRows:
-    """Deleted rows in a file of a compaction.
-
-    Attributes:
-        manifest: The manifest that lists the file.
-        entry: The file's entry in it.
-        positions: The positions of the rows.
-    """
+    """Deleted rows in a file of a compaction."""
 
     manifest: ManifestEntry
     entry: Mapping[str, Any]
@@ -61,7 +56,6 @@ class MovedRows:
     """Deletions in one state of a table, and the same rows in another.
 
     Args:
-        store: Reads files.
         before: The state of the deletions.
         now: The state after a compaction, which has changed no row.
     """
@@ -83,8 +77,6 @@ class MovedRows:
             Unreadable: A row is not there exactly once with the same values, the files are too
                 large, or the later state has deletes of its own in them.
         """
-        import pyarrow as pa
-
         old, new = dict(_files(self._before, deletions)), dict(_files(self._now, compacted))
         files = [entry["data_file"] for _, entry in (*old.values(), *new.values())]
         if sum(int(one["file_size_in_bytes"]) for one in files) > MOST_BYTES:
@@ -104,7 +96,7 @@ class MovedRows:
         for manifest, entry in new.values():
             rows = self._rows(entry["data_file"], wanted, by_id=True)
             if len(rows.ids):
-                found.append(FoundRows(manifest, entry, _bitmap(rows.positions)))
+                found.append(FoundRows(manifest, entry, BitMap64(rows.positions.to_pylist())))
                 moved.append(rows)
         _require_same(deleted, moved)
         return found
@@ -126,10 +118,6 @@ class MovedRows:
 
     def _rows(self, file: Mapping[str, Any], wanted: pa.Array, *, by_id: bool) -> _Rows:
         """Return the rows of a data file with these ids, or at these positions."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
-
         content = pq.ParquetFile(pa.BufferReader(self._file(file["file_path"])))
         numbers = [field.metadata[_FIELD_ID].decode() for field in content.schema_arrow]
         own = [name for name in numbers if name not in (_ROW_ID, _LAST_UPDATED)]
@@ -158,13 +146,7 @@ class MovedRows:
 
 
 def _require_same(deleted: Sequence[_Rows], found: Sequence[_Rows]) -> None:
-    """Check that both have the same rows, each once.
-
-    Raises:
-        Unreadable: They have not.
-    """
-    import pyarrow.compute as pc
-
+    """Check that both have the same rows, each once."""
     sides = [_together(one) for one in (deleted, found)]
     (ids, values), (other_ids, other_values) = sides
     # Columns that were added after a file was written are null in it; widened types are equal.
@@ -178,25 +160,17 @@ def _require_same(deleted: Sequence[_Rows], found: Sequence[_Rows]) -> None:
 
 
 def _together(rows: Sequence[_Rows]) -> tuple[pa.Array, pa.Table]:
-    """Return ids and values of rows in the order of their ids."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     ids = pa.concat_arrays([one.ids for one in rows])
     order = pc.sort_indices(ids)
     return ids.take(order), _concatenated([one.values for one in rows]).take(order)
 
 
 def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:
-    import pyarrow as pa
-
     return pa.concat_tables(tables, promote_options="permissive")
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:
     """Return a type whose parts may be null: writers say of each file whether they are."""
-    import pyarrow as pa
-
     if pa.types.is_list(kind):
         return pa.list_(_nullable(kind.value_type))
     if pa.types.is_map(kind):
@@ -222,9 +196,3 @@ def _has_deletes(state: Snapshot, paths: Collection[str]) -> bool:
     """Return whether deletes of a state may be for rows of these files."""
     deletes = state.files([one.path for one in state.manifests if one.has_data]).deletes
     return any(one.equality or one.target is None or one.target in paths for one in deletes)
-
-
-def _bitmap(positions: pa.Array) -> BitMap64:
-    from pyroaring import BitMap64
-
-    return BitMap64(positions.to_pylist())

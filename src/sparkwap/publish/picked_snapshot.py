@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import deletion_vectors
 from sparkwap.catalog import metadata as md
@@ -24,7 +24,9 @@ from sparkwap.catalog.snapshot_files import (
     counts_of,
 )
 from sparkwap.catalog.store import Store
-from sparkwap.publish.moved_rows import FoundRows
+
+if TYPE_CHECKING:
+    from sparkwap.publish.moved_rows import FoundRows
 
 SOURCE = "source-snapshot-id"
 """Iceberg's entry in the summary of a cherry-picked snapshot: its cleaners keep the files of the
@@ -189,7 +191,6 @@ class PickedSnapshot:
     def _vector(
         self, rows: FoundRows, path: str, size: int, places: Mapping[str, tuple[int, int]]
     ) -> Mapping[str, Any]:
-        """Return the entry of a deletion vector in a Puffin file."""
         file, count = rows.entry["data_file"], len(rows.positions)
         target = file["file_path"]
         offset, length = places[target]
@@ -281,7 +282,6 @@ class PickedSnapshot:
 
 
 def _key(entry: Mapping[str, Any]) -> FileKey:
-    """Return the key of the file of a manifest's entry."""
     file = entry["data_file"]
     return file["file_path"], file.get("content_offset")
 

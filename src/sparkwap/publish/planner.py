@@ -48,9 +48,7 @@ class Publisher:
     """Plans the publish of each candidate.
 
     Attributes:
-        load: Reads a metadata document.
         rows: The existing rows among the live names and side names of the publish.
-        branch: The audit branch.
         tag: The receipt on each published snapshot.
         tag_max_age_ms: How long the tag keeps its snapshot; None for ever.
         schemas: Side schema -> schema, for all side schemas of the audit branch.

@@ -16,11 +16,7 @@ from sparkwap.catalog.backend import sequential
 from sparkwap.catalog.branches import empty_base
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.difference import difference
-from sparkwap.catalog.model import (
-    Identifier,
-    Mismatch,
-    PublishedEntry,
-)
+from sparkwap.catalog.model import Identifier, Mismatch, PublishedEntry
 from sparkwap.catalog.planning import Differs, MovePlan
 from sparkwap.catalog.pointers import Conflict, Pointer, PointerUpdate, Unanswered
 from sparkwap.core import names
@@ -53,8 +49,6 @@ class PublishPort:
     """The tables of a publish: their positions, and their moves forward and back.
 
     Args:
-        store: The catalog.
-        journal: The publish.
         schemas: Side schema -> schema, of the audit branch.
         taken: New names that now exist in the lake in another case; they are not published.
     """
@@ -83,9 +77,8 @@ class PublishPort:
         try:
             in_place = [move for move in moves if move.entry.how in ("branch", "clone")]
             changed = partial(reached_table, SEQUENTIAL_CHANGED, self._journal)
-            steps = [
-                self._require_not_aborted(*self._step(move, self._find(move))) for move in in_place
-            ]
+            plans = [self._plan(move, self._find(move)) for move in in_place]
+            steps = [self._require_not_aborted(*in_place_change(plan)) for plan in plans]
             self._backend.evolve(steps, changed)
             for move in moves:
                 if move.entry.how in ("branch", "clone"):
@@ -159,7 +152,7 @@ class PublishPort:
             self.reasons[move.identifier] = differs.mismatch
             return "moved"
         if move.entry.how in ("branch", "clone"):
-            reason = refusal(self._step(move, rows)[1], self._store)
+            reason = refusal(in_place_change(self._plan(move, rows))[1], self._store)
             if reason is not None:
                 self.reasons[move.identifier] = not_expressible(move.identifier, reason)
                 return "moved"
@@ -211,11 +204,6 @@ class PublishPort:
             self._schemas,
         )
         return publisher.plan(move.candidate)
-
-    def _step(
-        self, move: jn.Move, rows: Mapping[Identifier, Pointer]
-    ) -> tuple[Pointer, MetadataChange]:
-        return in_place_change(self._plan(move, rows))
 
     # Forward
 

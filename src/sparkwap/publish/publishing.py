@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import metadata as md
@@ -26,7 +27,7 @@ from sparkwap.core import names, next_command
 from sparkwap.core.checkpoints import PUBLISH_VERIFIED, checkpoint
 from sparkwap.core.errors import CatalogError
 from sparkwap.publish.planner import Publisher
-from sparkwap.publish.rollback import AsBeforePublish, Reopener, Undoer
+from sparkwap.publish.rollback import Reopener, Undoer, as_before_publish
 from sparkwap.publish.staging import (
     Staging,
     names_of,
@@ -80,10 +81,8 @@ class Publishing:
 
         Args:
             candidates: The tables and views to publish; each name once.
-            run_id: The run that publishes.
             tag: The receipt that each published snapshot gets.
             tag_max_age_ms: How long the tag keeps the snapshot; None for ever.
-            branch: The audit branch.
             appends: Rows for other tables of the ledger, in the same transaction; rows of
                 ``runs`` get the id of the publish.
             publish_id: The id of the publish; a new id if None.
@@ -172,9 +171,6 @@ class Publishing:
         Args:
             entries: The entries of the publish; with force, the earliest entry of each table among
                 all publishes that are undone.
-            run_id: The run that rolls back.
-            publish_id: The publish that is undone.
-            branch: The audit branch of the publish, for the ledger.
             force: Restore the state before the publish, even if tables have changed since.
             undone: All publishes that are undone, for the ledger; by default, the given publish.
 
@@ -182,7 +178,6 @@ class Publishing:
             RollbackRefused: A table has changed since the publish (without force), or its former
                 state no longer exists; nothing has changed.
             RollbackTorn: The same for some tables of a sequential rollback; the others are undone.
-            CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         _require_own([entry.identifier for entry in entries])
         now = datetime.now(UTC)
@@ -198,7 +193,7 @@ class Publishing:
 
         def stage() -> Staged[None]:
             rows = self._store.backend.find({entry.identifier for entry in entries})
-            undoer = Undoer(self._store.load, rows, force, self._store.files.exists)
+            undoer = Undoer(self._store, rows, force)
             plans = self._at.plan(undoer.plan, entries, RollbackRefused)
             return self._at.staged(
                 None, plans, rollback_rows(undone, publish_id, run_id, now, rows)
@@ -221,14 +216,11 @@ class Publishing:
         these tables.
 
         Args:
-            entries: The entries of the publish.
-            branch: The audit branch of the publish.
             record: Returns rows for the ledger, by candidate, for the same transaction.
 
         Raises:
             RollbackRefused: Tables have changed, candidates have expired, or the branch is in use
                 again; nothing has changed.
-            CatalogError: Other writers changed it at each attempt, or the database failed.
         """
         beside = [entry.identifier[0] for entry in entries if entry.how != "branch"]
         if beside and not self._store.backend.atomic:
@@ -250,9 +242,8 @@ class Publishing:
             live = {entry.identifier for entry in entries}
             beside = {(names.side_schema(schema, branch), name) for schema, name in live}
             rows = self._store.backend.find(live | beside)
-            plans = self._at.plan(
-                AsBeforePublish(self._store.load, rows).plan, entries, RollbackRefused
-            )
+            unchanged = partial(as_before_publish, load=self._store.load, rows=rows)
+            plans = self._at.plan(unchanged, entries, RollbackRefused)
             standing = {name: row for name, row in rows.items() if name in beside}
             reopener = Reopener(self._store.load, branch, warehouse, standing)
             try:
@@ -278,9 +269,6 @@ class Publishing:
         """Complete or undo the publishes and rollbacks that died half-way.
 
         Catalogs that publish in one transaction have none.
-
-        Returns:
-            A line for each of them.
 
         Raises:
             CatalogError: Other writers changed it at each attempt; the next command tries again.

@@ -1,9 +1,9 @@
-"""Plans a rollback: from the present metadata back to the metadata before the publish. Pure."""
+"""Plans a rollback: from the present metadata back to the metadata before the publish."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,6 +32,8 @@ from sparkwap.catalog.planning import (
     snapshot_words,
 )
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
+from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
+from sparkwap.catalog.store import Store
 from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.core.names import base_tag, side_schema
 
@@ -44,16 +46,13 @@ class Undoer:
     """Plans the rollback of each entry of a publish.
 
     Attributes:
-        load: Reads a metadata document.
         rows: The rows of the entries that exist.
         force: Restore the state before the publish, even if tables have changed since.
-        exists: Returns whether a file exists.
     """
 
-    load: Load
+    store: Store
     rows: Mapping[Identifier, Pointer]
     force: bool = False
-    exists: Callable[[str], bool] = lambda location: True
 
     def plan(self, entry: PublishedEntry) -> MovePlan:
         """Return the plan for one entry.
@@ -73,7 +72,7 @@ class Undoer:
 
     def _branch(self, entry: PublishedEntry, live: Pointer) -> MovePlan:
         document = self._present(entry, live)
-        return self._successor(entry, live, _main_back(entry, MetadataChange(document)))
+        return _successor(entry, live, _main_back(entry, MetadataChange(document)))
 
     def _clone(self, entry: PublishedEntry, live: Pointer) -> MovePlan:
         document = self._present(entry, live)
@@ -85,7 +84,7 @@ class Undoer:
         if md.definition(document) != md.definition(published):
             raise Differs(entry.identifier, "definition", expected, f"as in {live.location}")
         restored = difference(document, restore(document, base, published))
-        return self._successor(entry, live, _main_back(entry, restored))
+        return _successor(entry, live, _main_back(entry, restored))
 
     def _former(self, entry: PublishedEntry, live: Pointer | None) -> MovePlan:
         location = entry.base_metadata_location
@@ -98,9 +97,9 @@ class Undoer:
     def _forced(self, entry: PublishedEntry, live: Pointer | None) -> MovePlan:
         if entry.how not in ("branch", "clone"):
             return self._former(entry, live)
-        document = self.load(live.location) if live is not None else None
+        document = self.store.load(live.location) if live is not None else None
         if live is not None and document is not None and self._only_main_moves(entry, document):
-            return self._successor(entry, live, _main_back(entry, MetadataChange(document)))
+            return _successor(entry, live, _main_back(entry, MetadataChange(document)))
         base = self._base(entry)
         if live is None or document is None or md.identity(document) != md.identity(base):
             # Another table or view, or nothing: restore the former table from its metadata file.
@@ -115,7 +114,7 @@ class Undoer:
         if entry.how == "clone" or md.definition(document) != md.definition(base):
             restored = with_helpers_of(document, restore(document, base, document))
             change = difference(document, restored)
-        return self._successor(entry, live, _main_back(entry, change))
+        return _successor(entry, live, _main_back(entry, change))
 
     def _without_files(self, entry: PublishedEntry, document: md.Document) -> set[int]:
         """Return the snapshots of a former table that have expired since: their files are gone.
@@ -126,14 +125,24 @@ class Undoer:
         gone = {
             int(one["snapshot-id"])
             for one in document.get("snapshots") or ()
-            if "manifest-list" in one and not self.exists(str(one["manifest-list"]))
+            if "manifest-list" in one and not self.store.files.exists(str(one["manifest-list"]))
         }
         main = md.main_of(document)
-        if main in gone:
+        if main is not None and (main in gone or not self._has_files(document, main)):
             raise Differs(
                 entry.identifier, "base", snapshot_words(main), "that its files are deleted"
             )
         return gone
+
+    def _has_files(self, document: md.Document, snapshot_id: int) -> bool:
+        """Return whether the files of a snapshot exist: an erasure deletes them before the list."""
+        snapshot = md.snapshot(document, snapshot_id)
+        try:
+            found = Snapshot(self.store, document, snapshot or {}).files()
+        except Unreadable as error:
+            return not isinstance(error.__cause__, FileNotFoundError)
+        paths = {one.path for one in found.data} | {one.path for one in found.deletes}
+        return all(map(self.store.files.exists, paths))
 
     def _only_main_moves(self, entry: PublishedEntry, document: md.Document) -> bool:
         """Return whether the table still has the base, and its definition has not changed."""
@@ -149,21 +158,21 @@ class Undoer:
 
     def _published(self, entry: PublishedEntry) -> md.Document | None:
         try:
-            return self.load(entry.published_metadata_location)
+            return self.store.load(entry.published_metadata_location)
         except MetadataFileMissing:
             return None  # Iceberg can delete old metadata files.
 
     def _present(self, entry: PublishedEntry, live: Pointer) -> md.Document:
-        document = self.load(live.location)
+        document = self.store.load(live.location)
         _require_rows(entry, document)
         return document
 
     def _base(self, entry: PublishedEntry) -> md.Document:
         location = str(entry.base_metadata_location)
         with suppress(MetadataFileMissing):
-            document = self.load(location)
+            document = self.store.load(location)
             # It may have been read before a sweep has deleted the table's files.
-            if self.exists(location):
+            if self.store.files.exists(location):
                 return document
         expected = f"metadata {location}"
         raise Differs(entry.identifier, "base", expected, "that the file is gone")
@@ -174,19 +183,13 @@ class Undoer:
         if live is not None and live.location == location:
             return live
         if live is not None and live.kind == "table" and entry.how != "view":
-            document = self.load(live.location)
+            document = self.store.load(live.location)
             log = document.get("metadata-log") or ()
             if any(step["metadata-file"] == location for step in log):
                 _require_rows(entry, document)
                 return live
         what = "live object"
         raise Differs(entry.identifier, what, f"metadata {location}", row_words(live))
-
-    def _successor(self, entry: PublishedEntry, live: Pointer, change: MetadataChange) -> MovePlan:
-        document = change.document(live.location)
-        location = md.next_location(document, live.location)
-        after = Pointer(entry.identifier, "table", location)
-        return MovePlan(entry, [PointerUpdate(live, after, change)], {location: document})
 
     def _replacement(
         self, entry: PublishedEntry, live: Pointer | None, former: MetadataChange
@@ -203,34 +206,23 @@ class Undoer:
         )
 
 
-@dataclass(frozen=True)
-class AsBeforePublish:
-    """Checks that tables are as they were before a publish, and plans no changes.
+def as_before_publish(
+    entry: PublishedEntry, load: Load, rows: Mapping[Identifier, Pointer]
+) -> MovePlan:
+    """Return a plan without changes for a table or view that is as it was before a publish.
 
-    Attributes:
-        load: Reads a metadata document.
-        rows: The rows of the entries that exist.
+    Raises:
+        Differs: It is not.
     """
-
-    load: Load
-    rows: Mapping[Identifier, Pointer]
-
-    def plan(self, entry: PublishedEntry) -> MovePlan:
-        """Return a plan without changes.
-
-        Raises:
-            Differs: The table or view is not as it was before the publish.
-        """
-        live = self.rows.get(entry.identifier)
-        if entry.how in ("branch", "clone"):
-            live = require_table(entry.identifier, live)
-            document = self.load(live.location)
-            require_main(entry.identifier, document, entry.base)
-        elif (live.location if live else None) != entry.base_metadata_location:
-            location = entry.base_metadata_location
-            expected = f"metadata {location}" if location else "nothing"
-            raise Differs(entry.identifier, "live object", expected, row_words(live))
-        return MovePlan(entry, [PointerUpdate(live, live)] if live else [], {})
+    live = rows.get(entry.identifier)
+    if entry.how in ("branch", "clone"):
+        live = require_table(entry.identifier, live)
+        require_main(entry.identifier, load(live.location), entry.base)
+    elif (live.location if live else None) != entry.base_metadata_location:
+        location = entry.base_metadata_location
+        expected = f"metadata {location}" if location else "nothing"
+        raise Differs(entry.identifier, "live object", expected, row_words(live))
+    return MovePlan(entry, [PointerUpdate(live, live)] if live else [], {})
 
 
 @dataclass(frozen=True)
@@ -238,8 +230,6 @@ class Reopener:
     """Puts the candidates of a publish back on their audit branch, after its rollback.
 
     Attributes:
-        load: Reads a metadata document.
-        branch: The audit branch.
         warehouse: The parent of the folders of views.
         standing: The rows in the side schemas of the branch.
     """
@@ -253,9 +243,6 @@ class Reopener:
         self, plans: Sequence[MovePlan]
     ) -> tuple[list[MovePlan], dict[Identifier, Candidate]]:
         """Extend the plans of a rollback.
-
-        Args:
-            plans: The plans of the rollback.
 
         Returns:
             The extended plans, and the candidate of each entry.
@@ -296,14 +283,10 @@ class Reopener:
             change = change.properties({empty_base(self.branch): "none"})
         else:
             change = change.tag(base_tag(self.branch), entry.base)
-        grown = change.document(swap.after.location)
-        location = md.next_location(grown, swap.after.location)
-        after = Pointer(entry.identifier, "table", location)
-        token = str(entry.candidate)
+        reopened = _successor(entry, swap.after, change)
+        (location,), token = reopened.writes, str(entry.candidate)
         candidate = Candidate(entry.identifier, self.branch, "branch", entry.base, location, token)
-        return MovePlan(
-            entry, [PointerUpdate(swap.before, after, change)], {location: grown}
-        ), candidate
+        return reopened, candidate
 
     def _beside(
         self, plan: MovePlan, sides: Mapping[Identifier, str]
@@ -372,6 +355,13 @@ def with_helpers_of(document: md.Document, restored: Mapping[str, Any]) -> dict[
     kept = {k: v for k, v in restored["properties"].items() if not k.startswith(HELPER_PREFIX)}
     own = {k: v for k, v in md.properties_of(document).items() if k.startswith(HELPER_PREFIX)}
     return {**restored, "properties": {**kept, **own}}
+
+
+def _successor(entry: PublishedEntry, live: Pointer, change: MetadataChange) -> MovePlan:
+    document = change.document(live.location)
+    location = md.next_location(document, live.location)
+    after = Pointer(entry.identifier, "table", location)
+    return MovePlan(entry, [PointerUpdate(live, after, change)], {location: document})
 
 
 def _require_rows(entry: PublishedEntry, document: md.Document) -> None:

@@ -9,20 +9,11 @@ from typing import TYPE_CHECKING
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog import publish_journal as jn
 from sparkwap.catalog.backend import sequential
-from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.former import is_former
-from sparkwap.catalog.model import (
-    Identifier,
-    Mismatch,
-    PublishedEntry,
-)
+from sparkwap.catalog.model import Identifier, Mismatch, PublishedEntry
 from sparkwap.catalog.planning import Differs, MovePlan
 from sparkwap.catalog.pointers import CannotShare, Conflict, Pointer, PointerUpdate, Unanswered
-from sparkwap.core.checkpoints import (
-    SEQUENTIAL_CHANGED,
-    SEQUENTIAL_FREED,
-    SEQUENTIAL_MOVED,
-)
+from sparkwap.core.checkpoints import SEQUENTIAL_CHANGED, SEQUENTIAL_FREED, SEQUENTIAL_MOVED
 from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.publish.rollback import Undoer
 from sparkwap.publish.sequential_moves import in_place_change, reached_table, settled
@@ -72,7 +63,9 @@ class RollbackPort:
         try:
             in_place = [move for move in moves if self._changes_in_place(move.entry)]
             changed = partial(reached_table, SEQUENTIAL_CHANGED, self._journal)
-            steps = [self._step(move.entry, self._find(move.entry)) for move in in_place]
+            steps = [
+                in_place_change(self._plan(move.entry, self._find(move.entry))) for move in in_place
+            ]
             self._backend.evolve(steps, changed)
             for move in moves:
                 if move not in in_place:
@@ -118,7 +111,7 @@ class RollbackPort:
     def _is_left_as_it_is(self, entry: PublishedEntry, live: Pointer) -> bool:
         """Return whether a forced rollback has nothing left to change in a table."""
         try:
-            change = self._step(entry, {entry.identifier: live})[1]
+            change = in_place_change(self._plan(entry, {entry.identifier: live}))[1]
         except Differs:
             return False
         return change.refusal is None and not change.posted
@@ -204,9 +197,4 @@ class RollbackPort:
         return self._backend.find({entry.identifier})
 
     def _plan(self, entry: PublishedEntry, rows: Mapping[Identifier, Pointer]) -> MovePlan:
-        return Undoer(self._store.load, rows, self._force, self._store.files.exists).plan(entry)
-
-    def _step(
-        self, entry: PublishedEntry, rows: Mapping[Identifier, Pointer]
-    ) -> tuple[Pointer, MetadataChange]:
-        return in_place_change(self._plan(entry, rows))
+        return Undoer(self._store, rows, self._force).plan(entry)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import publish_journal as jn
-from sparkwap.catalog.model import (
-    Identifier,
-    Mismatch,
-    PublishedEntry,
-    PublishReceipt,
-)
+from sparkwap.catalog.model import Identifier, Mismatch
 from sparkwap.catalog.refusals import PublishRefused, PublishTorn, RollbackRefused, RollbackTorn
 from sparkwap.core import names
 
@@ -72,31 +66,15 @@ def format_rollback(
     return f"Completed {what}, which had not ended: all its tables are rolled back."
 
 
-def receipt_of(
-    journal: jn.PublishJournal, entries: Sequence[PublishedEntry], moved_reads: Sequence[Mismatch]
-) -> PublishReceipt:
-    """Return the receipt of a completed publish."""
-    return PublishReceipt(
-        journal.publish_id,
-        journal.run_id,
-        journal.branch,
-        journal.tag,
-        journal.at,
-        tuple(entries),
-        tuple(moved_reads),
-    )
+_COLUMNS = ("publish_id", "run_id", "branch", "action", "tag", "tag_max_age_ms")
+"""The columns of the ledger's ``journal`` that have the names of their attributes."""
 
 
 def row_of(journal: jn.PublishJournal, state: jn.State) -> dict[str, Any]:
     """Return the row of a journal for the ledger."""
     return {
-        "publish_id": journal.publish_id,
-        "run_id": journal.run_id,
-        "branch": journal.branch,
-        "action": journal.action,
+        **{name: getattr(journal, name) for name in _COLUMNS},
         "state": state,
-        "tag": journal.tag,
-        "tag_max_age_ms": journal.tag_max_age_ms,
         "moves": jn.dump(journal) if state == "intended" else None,
         "intended_at": journal.at,
         "at": datetime.now(UTC),
@@ -107,23 +85,14 @@ def journal_of(row: Mapping[str, Any]) -> jn.PublishJournal:
     """Return the journal of a row of the ledger."""
     moves, undone, manifest_hash = jn.parse(row["moves"])
     return jn.PublishJournal(
-        row["publish_id"],
-        row["run_id"],
-        row["branch"],
-        row["action"],
-        row["tag"],
-        row["tag_max_age_ms"],
-        row["intended_at"],
-        moves,
-        undone,
-        manifest_hash,
+        **{name: row[name] for name in _COLUMNS},
+        at=row["intended_at"],
+        moves=moves,
+        undone=undone,
+        manifest_hash=manifest_hash,
     )
 
 
 def about(journal: jn.PublishJournal) -> dict[str, Any]:
     """Return the facts for the checkpoints of a journal."""
-    return {
-        "run_id": journal.run_id,
-        "branch": journal.branch,
-        "publish_id": journal.publish_id,
-    }
+    return {name: getattr(journal, name) for name in ("run_id", "branch", "publish_id")}

@@ -14,10 +14,7 @@ from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.model import Candidate, Identifier, Mismatch, PublishedEntry
 from sparkwap.catalog.planning import Load, MovePlan
 from sparkwap.catalog.pointers import Pointer
-from sparkwap.core.checkpoints import (
-    Checkpoint,
-    checkpoint,
-)
+from sparkwap.core.checkpoints import Checkpoint, checkpoint
 from sparkwap.core.retry import wait_seconds
 from sparkwap.publish.sequential_journal import about
 

@@ -136,14 +136,13 @@ class SequentialPublish:
                 f"{next_command.operation('wap_rollback', run=journal.publish_id)}"
             )
         checkpoint(PUBLISH_VERIFIED, **about)
-        return sequential_journal.receipt_of(journal, entries, differ)
+        known = (journal.publish_id, journal.run_id, journal.branch, journal.tag, journal.at)
+        return PublishReceipt(*known, entries, tuple(differ))
 
     def roll_back(self, journal: jn.PublishJournal, entries: Sequence[PublishedEntry]) -> None:
         """Undo a publish by a journal; see `Publishing.rollback`."""
         rows = self._store.backend.find({entry.identifier for entry in entries})
-        undoer = Undoer(
-            self._store.load, rows, journal.action == "forced rollback", self._store.files.exists
-        )
+        undoer = Undoer(self._store, rows, journal.action == "forced rollback")
         plans = self._at.plan(undoer.plan, entries, RollbackRefused)
         wrong = sequential_moves.inexpressible(plans, self._store)
         if wrong:
@@ -313,5 +312,4 @@ class SequentialPublish:
 
 
 def _undone(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return the publish and the table of a row of a rollback."""
     return row["publish_id"], row["schema"], row["name"]

@@ -40,8 +40,6 @@ class Staging:
     """The store of a lake, with the helpers of commits on several tables.
 
     Attributes:
-        store: The catalog and its metadata files.
-        ledger: Returns the lake's ledger.
         warehouse: Returns the folder of new tables; raises if there is none.
     """
 

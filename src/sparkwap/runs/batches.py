@@ -100,6 +100,25 @@ def lost(builds: Sequence[BatchBuild], kept: Range) -> tuple[Range, ...]:
     return tuple(rest for part in has for rest in _without(part, kept))
 
 
+def untold(rows: Sequence[tuple[Mapping[str, Any], bool]]) -> tuple[BatchBuild, ...]:
+    """Return a build with all batches that `main` may have, although no publish tells of them.
+
+    A full build has no ranges, nor has a publish by an older version or another program. The first
+    publish with ranges may have added them to such rows.
+
+    Args:
+        rows: As for `builds`.
+    """
+    published = [row for row, is_published in rows if is_published]
+    ends = [row["built_at"] for row in published if not read(row)]
+    if not published:
+        ends = [datetime.now(UTC)]
+    elif published[0].get("base_snapshot") is not None:
+        ends.append(published[0]["built_at"])
+    start = datetime.min.replace(tzinfo=UTC)
+    return tuple(BatchBuild(((start, as_utc(at)),), at, True) for at in sorted(ends)[-1:])
+
+
 def notices(node_id: str, ranges: Sequence[Range]) -> Iterator[str]:
     """Yield a line for each range that is missing on `main`, with the command that builds it."""
     for start, end in ((f"{start:{_SHOWN}}", f"{end:{_SHOWN}}") for start, end in ranges):

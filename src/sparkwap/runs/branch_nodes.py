@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ class BranchNodes:
     invocation: Invocation
     candidates: Candidates
     trail: Trail
+    code_of: Callable[[str], str | None] = lambda node_id: None
 
     def leftovers(
         self, built: Sequence[BuiltNode], tables: Collection[Identifier]
@@ -67,7 +68,6 @@ class BranchNodes:
         """Return the nodes of this run and the unpublished ones of earlier runs on the branch.
 
         Args:
-            facts: The nodes of this run.
             history: The ledger's rows of ``nodes`` of the branch.
             known: Ids of the nodes whose tests this command knows.
 
@@ -93,24 +93,22 @@ class BranchNodes:
             built = candidate_of(row)
             is_beside = self.candidates.overlay.side_schema(built.identifier) is not None
             present = checks.still_there(built, is_beside)
+            node = replace(node_of(row), known=self._is_known(row, known))
             if present is not None:
                 candidates[node_id] = present
+                code = row.get("code")
                 now[node_id] = replace(
-                    node_of(row),
+                    node,
                     candidate=present.token,
                     problem=present.problem,
-                    known=self._is_known(row, known),
+                    # A node of another project has no code here.
+                    outdated=code is not None and self.code_of(node_id) not in (code, None),
                 )
-            elif row["resource_type"] != "failures":
+            elif built.token is not None and node.kind != "failures":
+                now[node_id] = replace(node, status="failed", candidate=None, problem=LOST)
+            elif node.kind != "failures":
                 # A failed node of an earlier run holds up the branch until it is built.
-                lost = built.token is not None
-                now[node_id] = replace(
-                    node_of(row),
-                    status="failed" if lost else row["status"],
-                    candidate=None,
-                    problem=LOST if lost else row["problem"],
-                    known=self._is_known(row, known),
-                )
+                now[node_id] = node
         return list(now.values()), candidates
 
     def _is_known(self, row: Mapping[str, Any], known: Collection[str]) -> bool:
@@ -214,22 +212,14 @@ class BranchNodes:
 
     def failures_nodes(self, tests: Sequence[TestFact]) -> list[BuiltNode]:
         """Return the tables of stored failures that this run has built, as nodes."""
-        nodes = []
-        for test in tests:
-            candidate = self.candidates.of(test.test_id)
-            if candidate is not None:
-                nodes.append(
-                    BuiltNode(
-                        test.test_id,
-                        candidate.name,
-                        "failures",
-                        self.invocation.part or "built",
-                        candidate.token,
-                        candidate.problem,
-                        test.reads,
-                    )
-                )
-        return nodes
+        status = self.invocation.part or "built"
+        return [
+            BuiltNode(
+                test.test_id, one.name, "failures", status, one.token, one.problem, test.reads
+            )
+            for test in tests
+            if (one := self.candidates.of(test.test_id)) is not None
+        ]
 
 
 def with_caught(

@@ -13,6 +13,7 @@ from sparkwap.catalog.pointers import require_side_schema
 from sparkwap.core import checkpoints, names
 from sparkwap.core.errors import SparkwapError
 from sparkwap.core.retry import Fate, batch_fate, fate
+from sparkwap.gate.facts import PARTIAL
 from sparkwap.gate.placement import Desired, decide_build
 from sparkwap.ledger.records import candidate_of
 from sparkwap.publish.lake import Lake
@@ -40,7 +41,6 @@ class Candidates:
     Safe for use by dbt's threads.
 
     Attributes:
-        overlay: The names that are in side schemas.
         placed: The candidates that this run builds, by name.
         built: The name under which a node was built, by node.
         whole: The names of the tables that this run has built anew.
@@ -135,11 +135,13 @@ class Candidates:
         found = self._same_inputs(node_id, identifier)
         if found is None:
             return False
+        state = self.lake.state(found.place)
+        if state is not None and state.kind == "view":
+            return False
         if not self._is_publishable(found):
             if node_id in self._unpublished:
                 self._outdated.add(node_id)
             return False
-        state = self.lake.state(found.place)
         head = state.refs.get("main" if found.how == "side" else self.branch) if state else None
         self._continued[identifier] = head.snapshot_id if head else None
         return True
@@ -156,11 +158,15 @@ class Candidates:
 
     def _same_inputs(self, node_id: str, identifier: Identifier) -> Candidate | None:
         rows = self.lake.ledger.branch_history(self.branch).nodes
-        found = next((candidate_of(row) for row in rows if row["node_id"] == node_id), None)
-        if found is None or found.token is None or found.identifier != identifier:
+        row = next((row for row in rows if row["node_id"] == node_id), None)
+        # A build on a part of the rows is nothing to add to: its table lacks the others.
+        if row is None or row["status"] in PARTIAL:
+            return None
+        found = candidate_of(row)
+        if found.token is None or found.identifier != identifier:
             return None
         # The rows in the candidate were built from these inputs.
-        on = next(dict(row["built_on"] or ()) for row in rows if row["node_id"] == node_id)
+        on = dict(row["built_on"] or ())
         now = self.present()
         same = all(now.get(key, token) == token for key, token in on.items() if key != node_id)
         return found if same else None
@@ -190,8 +196,6 @@ class Candidates:
         """Decide where a table is built, and create the branch, the clone or the side schema.
 
         Args:
-            identifier: The table.
-            desired: The desired definition; see `sparkwap.gate.placement.Desired`.
             in_place: Properties to set at once; see `sparkwap.gate.placement.in_place`.
             on_clone: Properties of ``desired`` that a clone has from the start, because no
                 statement of its build sets them.
@@ -215,10 +219,6 @@ class Candidates:
     def place_clone(self, identifier: Identifier, changes: Sequence[str]) -> Candidate:
         """Build a table on a clone, because its schema will change.
 
-        Args:
-            identifier: The table.
-            changes: The changes, in words.
-
         Raises:
             SparkwapError: This run has already written to the branch of the table.
         """
@@ -241,7 +241,6 @@ class Candidates:
 
         Args:
             identifier: The name that readers use.
-            kind: The kind of the new object.
 
         Raises:
             SparkwapError: The live object is of the other kind, and the catalog cannot replace it.
@@ -291,10 +290,6 @@ class Candidates:
         """Mark a candidate so that neither this run nor a later command publishes it.
 
         A load without dbt calls it (`examples/load`).
-
-        Args:
-            identifier: The table or view.
-            problem: The reason, in words.
         """
         found = self.target(identifier)
         if found is not None:

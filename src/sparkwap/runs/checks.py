@@ -33,7 +33,6 @@ class Checks:
         """Return a candidate with its token, or with the problem of its build.
 
         Args:
-            placed: The candidate, after its build.
             must_write: Whether the build must have moved the head of the branch.
         """
         if placed.how == "side":

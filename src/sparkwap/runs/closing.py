@@ -42,7 +42,6 @@ class ClosingPlan:
 
     Attributes:
         candidates: The tables and views to publish, all or nothing.
-        rows: The ledger's rows of the run.
         reads: Each table read from ``main`` -> the published nodes that it was read for.
         code_hash: The hash of the project's code; None if the ledger does not store the code.
     """
@@ -58,9 +57,6 @@ class Closer:
     """Closes a run: decides on its facts, then plans and makes all writes.
 
     Attributes:
-        invocation: The command of dbt.
-        lake: The lake.
-        notes: The notes of builds and audits.
         manifest: Returns the code of the project; None if the ledger does not store it.
     """
 
@@ -70,12 +66,7 @@ class Closer:
     manifest: Callable[[], Packed] | None
 
     def close(self, facts: ClosingFacts, *, watched: bool) -> RunEnd:
-        """Decide, publish and write the ledger; nothing is written before the decision.
-
-        Args:
-            facts: The facts of the run.
-            watched: Whether `main` was watched during the run.
-        """
+        """Decide, publish and write the ledger; nothing is written before the decision."""
         decision = decide(facts.nodes, facts.expected, facts.results, facts.settings)
         checkpoint(
             checkpoints.DECIDED, run_id=self.invocation.run_id, branch=self.invocation.branch
@@ -197,7 +188,6 @@ class Closer:
             )
 
     def _publish(self, plan: ClosingPlan) -> str:
-        """Publish, and return the id of the publish."""
         settings = self.invocation.settings
         days = settings.tag_retention_days
         receipt = self.lake.publishing.publish(

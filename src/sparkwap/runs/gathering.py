@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -33,27 +33,21 @@ class ClosingFacts:
     Attributes:
         nodes: The nodes of this run and of earlier runs on the branch, stored failures, and changes
             of unknown origin.
-        candidates: The candidates of nodes and stored failures, by node.
         tables: The tables and views that this run builds, also without success, and those of the
             nodes of earlier runs.
-        tests: The tests that count.
-        expected: The audits that have to pass.
-        results: The results of this run and of earlier runs.
         fresh: The results of this run.
         settings: The settings of the gate, as strict as the branch demands.
         now: Ids of the nodes that this run had to build.
         earlier: Ids of the nodes that only earlier runs have built.
-        caught: The changes of `main` by which the run has bypassed the gate.
         built_on: The candidates that each node was built on: node to token.
         begun: Ids of the nodes that this run has begun to build.
         continued: Ids of the nodes that have added rows to a candidate of an earlier run.
-        shared: The tests that shared statements have answered, and how.
         named: The relations that the statements of the nodes and tests of this run have named; None
             if it may be any.
         reads: What nodes and tests of this run and of earlier runs have read from `main`, by node
             or test.
-        seconds: The duration of a build or test, if known.
         batches: The time ranges that microbatch models had to build, by node.
+        code: dbt's checksum of the text that made the candidate, by node.
         notices: Lines about time ranges that `main` will lack after the publish, by node.
         last: The time of the latest row of earlier runs on the branch; None without one.
     """
@@ -78,6 +72,7 @@ class ClosingFacts:
     seconds: Mapping[str, float | None]
     batches: Mapping[str, tuple[Range, ...]]
     notices: Mapping[str, tuple[str, ...]]
+    code: Mapping[str, str | None]
     last: datetime | None
 
     def is_of_this_run(self, node_id: str) -> bool:
@@ -133,21 +128,14 @@ class ClosingFacts:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """Gathers the facts at the end of a run; reads the catalog and the ledger, changes nothing.
-
-    Attributes:
-        invocation: The command of dbt.
-        candidates: The tables and views of the run.
-        trail: What nodes and tests have read.
-        notes: The notes of builds and audits.
-        rules: The rules of tests in the ledger.
-    """
+    """Gathers the facts at the end of a run; reads the catalog and the ledger, changes nothing."""
 
     invocation: Invocation
     candidates: Candidates
     trail: Trail
     notes: RunNotes
     rules: Rules
+    code_of: Callable[[str], str | None] = lambda node_id: None
 
     def facts(
         self,
@@ -166,7 +154,7 @@ class Gathering:
         earlier = (
             BranchHistory((), ()) if own else self.candidates.lake.ledger.branch_history(branch)
         )
-        of_branch = BranchNodes(self.invocation, self.candidates, self.trail)
+        of_branch = BranchNodes(self.invocation, self.candidates, self.trail, self.code_of)
         mine = frozenset(self.candidates.built)
         built, candidates = of_branch.all_nodes(nodes, earlier.nodes, known)
         tables = {one.identifier for one in candidates.values()} | self.candidates.placed.keys()
@@ -241,6 +229,8 @@ class Gathering:
             seconds={n.node_id: n.seconds for n in nodes} | {t.test_id: t.seconds for t in seen},
             batches=ranges,
             notices=self._lacking(nodes, ranges),
+            code={r["node_id"]: r.get("code") for r in earlier.nodes}
+            | {n.node_id: n.code for n in nodes},
             last=earlier.last,
         )
 

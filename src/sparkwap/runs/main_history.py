@@ -28,7 +28,6 @@ class RecordedChange:
 
     Attributes:
         at: The time, in UTC.
-        action: ``publish`` or ``rollback``.
         publish_id: The publish, or the publish that was rolled back.
         base: The snapshot of ``main`` before the publish; None if there was no table.
         candidate: The published snapshot; None for a view or an empty table.
@@ -78,7 +77,6 @@ def snapshot_at(
     """Return the snapshot that readers of ``main`` saw at a time.
 
     Args:
-        history: The history in the table's metadata.
         changes: The publishes and rollbacks of the table, oldest first.
         at: The time, in UTC.
 

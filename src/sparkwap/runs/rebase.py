@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkwap.catalog.model import Difference
+from sparkwap.core.text import counted, some_of
 from sparkwap.gate.facts import BuiltNode
 
 FOLLOWED: frozenset[Difference] = frozenset({"main", "table", "definition", "standing", "read"})
@@ -17,7 +18,6 @@ has changed since its audits, and a person has to look at it."""
 
 _SHORTEST_LIMIT_SECONDS = 3600.0
 _TIMES_THE_RUN = 3
-_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,6 @@ class Rebase:
     """Build these again.
 
     Attributes:
-        nodes: Ids of the nodes to build, in the given order.
         moved: Ids of the nodes whose publish was refused.
     """
 
@@ -52,11 +51,8 @@ def decide(
 
     Args:
         refusals: Node id -> the differences, of the nodes whose publish was refused.
-        nodes: All nodes on the audit branch, with their parents.
         buildable: Ids of the nodes that this invocation can build in the same way: with the same
             vars and flags.
-        tried: The number of rebases of this run so far.
-        tries: The maximum number of rebases.
 
     Returns:
         The refused nodes and all nodes downstream of them, or the reason for no rebase.
@@ -72,20 +68,18 @@ def decide(
         names[n] for n, kinds in refusals.items() if not kinds or not FOLLOWED.issuperset(kinds)
     ]
     if touched:
-        return GiveUp(f"the audited state of {_listed(touched)} is no longer on the audit branch")
+        return GiveUp(f"the audited state of {some_of(touched)} is no longer on the audit branch")
     if tries == 0:
         return GiveUp("rebuilds are off (wap_rebuilds: 0)")
     if tried >= tries:
-        return GiveUp(
-            f"it was built again {tried} time{'s' if tried != 1 else ''}, and main moved again"
-        )
+        return GiveUp(f"it was built again {counted(tried, 'time')}, and main moved again")
     again = downstream(refusals, {node.node_id: node.parents for node in nodes})
     # Tests build the tables of stored failures, and run with their nodes.
     chosen = [n for n in nodes if n.node_id in again and n.kind != "failures"]
     others = [node.name for node in chosen if node.node_id not in buildable]
     if others:
         return GiveUp(
-            f"{_listed(others)} was built by an earlier run on the branch, whose vars and flags "
+            f"{some_of(others)} was built by an earlier run on the branch, whose vars and flags "
             "are unknown"
         )
     if not chosen:
@@ -94,12 +88,7 @@ def decide(
 
 
 def downstream(start: Iterable[str], parents: Mapping[str, Iterable[str]]) -> set[str]:
-    """Return the nodes of ``start`` and all their direct and indirect readers.
-
-    Args:
-        start: Ids of nodes.
-        parents: Node id -> ids of the nodes that it reads.
-    """
+    """Return the nodes of ``start`` and all their direct and indirect readers."""
     readers: dict[str, list[str]] = {}
     for node_id, read in parents.items():
         for parent in read:
@@ -124,7 +113,6 @@ def moved_by_others(
 
     Args:
         summaries: The summaries of the new snapshots on ``main``.
-        run_id: The run.
         wrote_to_branch: Whether the run has written the head of its audit branch, which shows
             that its writes go there.
     """
@@ -147,8 +135,3 @@ def limit_seconds(given: float | None, taken: float) -> float | None:
     if given is not None:
         return given or None
     return max(_SHORTEST_LIMIT_SECONDS, _TIMES_THE_RUN * taken)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -16,6 +16,7 @@ from typing import Any, cast
 from sparkwap.catalog import Difference, LedgerRows
 from sparkwap.core.names import short_run_id
 from sparkwap.core.retry import wait_seconds
+from sparkwap.core.text import counted
 from sparkwap.gate.verdicts import Decision, RunOutcome, Verdict
 from sparkwap.runs import rebase
 from sparkwap.runs.branch_nodes import node_of
@@ -58,11 +59,7 @@ def follow(
     """Build again until the publish succeeds, as often as the settings allow.
 
     Args:
-        run: The run.
         closing: The end of the run, with a `RunEnd.rebase`.
-        build: Builds nodes again.
-        tell: Prints a line.
-        sleep: Waits, in seconds.
         draw: Returns a random number from 0 to 1.
 
     Returns:
@@ -104,7 +101,7 @@ def _announced(closing: RunEnd, plan: Rebase, wait: float, tries: int) -> str:
     moved, nodes = _names(closing, plan.moved), _names(closing, plan.nodes)
     return (
         f"sparkwap: main moved under {', '.join(moved[:3])}{' ...' if len(moved) > 3 else ''} "
-        f"before the publish. Building {len(nodes)} node{'s' if len(nodes) != 1 else ''} again on "
+        f"before the publish. Building {counted(len(nodes), 'node')} again on "
         f"main as it is now, in {wait:.1f} s (try {closing.tries + 1} of {tries})"
     )
 
@@ -119,7 +116,6 @@ def _rows_of(run: Run, ended: Ended) -> list[dict[str, Any]]:
 
 
 def _taken_over(run: Run, before: RunEnd, ended: Ended, tell: Callable[[str], None]) -> RunEnd:
-    """Return the run's end with the result of the build."""
     ledger = run.lake.ledger
     if not _rows_of(run, ended):
         # It may have died during a sequential publish.
@@ -184,10 +180,9 @@ def format_rebase(closing: RunEnd) -> list[str]:
     """Return the lines of the summary about the rebase."""
     lines = []
     if closing.tries:
-        count = len(closing.rebuilt)
         by = f" by run {short_run_id(closing.rebuilt_by)}" if closing.rebuilt_by else ""
         lines.append(
-            f"main moved: built {count} node{'s' if count != 1 else ''} again on main as it was "
+            f"main moved: built {counted(len(closing.rebuilt), 'node')} again on main as it was "
             f"then{by}; {closing.tries} {'tries' if closing.tries != 1 else 'try'}, "
             f"waited {closing.waited:.1f} s"
         )

@@ -50,7 +50,6 @@ def asked(value: object, now: datetime) -> Moment | str | None:
 
     Args:
         value: The value of the var, as YAML has parsed it.
-        now: The present time.
 
     Returns:
         A moment; the first digits of a publish id or run id; None if the var has no value.
@@ -102,10 +101,6 @@ def named(given: str, rows: Iterable[Mapping[str, Any]]) -> Moment:
 
     Args:
         given: The first digits of the id of the publish or of its run.
-        rows: The ledger's ``publishes``.
-
-    Raises:
-        ConfigError: There is no such publish, or there are several.
     """
     found = {
         row["publish_id"]: row
@@ -137,11 +132,7 @@ def literal(at: datetime) -> str:
 
 
 def refuse(variables: Mapping[str, Any], command: str) -> None:
-    """Refuse a replay by a command that publishes.
-
-    Raises:
-        ConfigError: The variables of the command line ask for a replay.
-    """
+    """Refuse a replay by a command that publishes."""
     if variables.get(VARIABLE):
         raise ConfigError(
             f"`{command}` publishes, so it does not support {VARIABLE}: it would publish an "

@@ -168,6 +168,7 @@ class Rows:
             "seconds": self.facts.seconds.get(node.node_id),
             "batches": batches.written(self.facts.batches.get(node.node_id, ())),
             "write_mode": self.notes.write_modes.get(node.node_id),
+            "code": self.facts.code.get(node.node_id),
         }
 
 
@@ -181,35 +182,26 @@ def refused_rows(
     """Return the ledger's rows of a run whose publish the catalog refused.
 
     Args:
-        rows: The planned rows.
-        message: The refusal.
         refusals: Node id -> the kinds of differences for which its publish was refused.
         rebase_follows: Whether a rebase follows, which writes the row of the run at its end.
     """
-    changed = []
-    for one in rows:
-        if one.table == "runs" and rebase_follows:
-            continue
-        if one.table == "runs":
-            one = LedgerRows(
-                "runs", [{**row, "outcome": "rejected", "message": message} for row in one.rows]
-            )
-        if one.table == "nodes":
-            one = LedgerRows(
-                "nodes",
-                [
-                    # A sequential publish has written rows before its start; these are later.
-                    {
-                        **row,
-                        "verdict": "rejected",
-                        "reason": message,
-                        "refusal": ",".join(refusals.get(row["node_id"], ())) or None,
-                        "built_at": time_after(row["built_at"]),
-                    }
-                    if row["verdict"] == "published"
-                    else row
-                    for row in one.rows
-                ],
-            )
-        changed.append(one)
-    return changed
+
+    def refused(table: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        if table == "runs":
+            return {**row, "outcome": "rejected", "message": message}
+        if table != "nodes" or row["verdict"] != "published":
+            return row
+        return {
+            **row,
+            "verdict": "rejected",
+            "reason": message,
+            "refusal": ",".join(refusals.get(row["node_id"], ())) or None,
+            # A sequential publish has written rows before its start; these are later.
+            "built_at": time_after(row["built_at"]),
+        }
+
+    return [
+        LedgerRows(one.table, [refused(one.table, row) for row in one.rows])
+        for one in rows
+        if one.table != "runs" or not rebase_follows
+    ]

@@ -21,7 +21,6 @@ class Rules:
     """Reads the rules and acceptances of the tests of a run's nodes from the ledger.
 
     Attributes:
-        candidates: The tables and views that the run builds.
         table_of_node: Returns schema and name of the table of a node; None if there is none.
     """
 
@@ -33,12 +32,7 @@ class Rules:
         return self.candidates.table_of(node_id) or self.table_of_node(node_id)
 
     def gone(self, built: Iterable[str], there: set[str]) -> list[AuditTest]:
-        """Return the tests that audited the last publish of nodes, and no longer exist.
-
-        Args:
-            built: Ids of the nodes.
-            there: Ids of the present tests.
-        """
+        """Return the tests that audited the last publish of nodes, and no longer exist."""
         nodes = {n: key for n in built if (key := self._table_of(n)) is not None}
         return [
             AuditTest(
@@ -52,11 +46,7 @@ class Rules:
         ]
 
     def of_others(self, candidates: Mapping[str, Candidate]) -> list[AuditTest]:
-        """Return the tests of other projects on tables that they published and this run builds.
-
-        Args:
-            candidates: The candidates of the branch, by node.
-        """
+        """Return the tests of other projects on tables that they published and this run builds."""
         nodes_by_table = {
             one.identifier: node_id
             for node_id, one in candidates.items()
@@ -93,10 +83,6 @@ class Rules:
         """Return the condition on which a test fails; None if no failures of it are accepted.
 
         For accepted rows, dbt only warns, and builds the nodes that read them.
-
-        Args:
-            test_id: The test.
-            severity: Its severity, with its thresholds.
         """
         accepted = self.accepted(test_id, severity)
         return accepting(severity, accepted.failures) if accepted else None

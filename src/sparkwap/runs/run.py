@@ -26,14 +26,7 @@ from sparkwap.runs.gathering import Gathering
 from sparkwap.runs.rules import Rules
 from sparkwap.runs.time_travel import Outside
 from sparkwap.runs.trail import Trail
-from sparkwap.runs.types import (
-    Invocation,
-    NodeFact,
-    RunEnd,
-    RunNotes,
-    TestFact,
-    TestSeen,
-)
+from sparkwap.runs.types import Invocation, NodeFact, RunEnd, RunNotes, TestFact, TestSeen
 from sparkwap.runs.watched import GateBypass, MainWatch
 from sparkwap.runs.watching import Watch
 
@@ -46,17 +39,10 @@ class Run:
 
     Safe for use by dbt's threads.
 
-    Attributes:
-        candidates: The tables that the run builds, and those of earlier runs on the branch.
-        trail: The order in which nodes are built, and the relations that they read.
-        notes: The notes of builds and audits.
-        rules: The earlier results of tests in the ledger.
-
     Args:
-        lake: The catalog.
-        invocation: The command of dbt.
         manifest: Returns the project's code for the ledger; called once, when the run is closed.
         table_of_node: Returns schema and name of the table of a node; None if there is none.
+        code_of_node: Returns dbt's checksum of the text of a node; None if there is no such node.
     """
 
     def __init__(
@@ -66,6 +52,7 @@ class Run:
         *,
         manifest: Callable[[], Packed] | None = None,
         table_of_node: Callable[[str], Identifier | None] = lambda node_id: None,
+        code_of_node: Callable[[str], str | None] = lambda node_id: None,
     ) -> None:
         self.lake = lake
         self.invocation = invocation
@@ -80,6 +67,7 @@ class Run:
         self.baselines = Baselines(lake)
         self.main: MainWatch | None = None
         self._manifest = manifest
+        self._code_of = code_of_node
         self._warming: threading.Timer | None = None
 
     def watch_main(
@@ -148,7 +136,6 @@ class Run:
         """Check and record the candidate of a node after its build.
 
         Args:
-            node_id: The node.
             identifier: The name under which it is published.
             must_write: Whether the build replaces the table. If the head of the branch has not
                 moved then, the rows were written elsewhere.
@@ -223,7 +210,6 @@ class Run:
         """Record that a node or test has read the metadata of a table or view.
 
         Args:
-            reader: The id of the node or test.
             identifier: The table or view, by the name that readers use.
         """
         schema, name = identifier
@@ -272,9 +258,6 @@ class Run:
         """Return the changes of `main` by which this run has bypassed the gate, so far.
 
         Where possible, the former state was restored for readers.
-
-        Raises:
-            CatalogError: The catalog cannot be read.
         """
         if self.main is None:
             return []
@@ -310,7 +293,6 @@ class Run:
         Args:
             nodes: The nodes that this run had to build.
             tests: All tests that read ``nodes`` or ``known`` nodes.
-            seen: The results of this run.
             known: Ids of other nodes whose tests are all among ``tests``. Other nodes of earlier
                 runs hold up the branch.
             varied: Whether vars of the command line may have changed the project. A missing test
@@ -326,7 +308,9 @@ class Run:
         if self._warming is not None:
             self._warming.cancel()
         caught = self.caught_on_main()
-        gathering = Gathering(self.invocation, self.candidates, self.trail, self.notes, self.rules)
+        gathering = Gathering(
+            self.invocation, self.candidates, self.trail, self.notes, self.rules, self._code_of
+        )
         facts = gathering.facts(nodes, tests, seen, known, varied, caught)
         closer = Closer(self.invocation, self.lake, self.notes, self._manifest)
         closing = closer.close(facts, watched=self.main is not None)

@@ -23,6 +23,7 @@ from sparkwap.gate.facts import PARTIAL
 from sparkwap.runs.rebase import downstream
 
 if TYPE_CHECKING:
+    from sparkwap.catalog import Identifier
     from sparkwap.gate.settings import PublishMode
     from sparkwap.ledger.ledger import Ledger
     from sparkwap.ledger.records import LedgerPublish
@@ -43,12 +44,8 @@ class LastRun:
     """A run of this working copy.
 
     Attributes:
-        run_id: dbt's invocation id.
-        branch: The audit branch.
         outcome: ``open`` while it runs, ``held`` or ``rejected`` if candidates stay on the branch,
             else ``closed``.
-        command: dbt's command.
-        target: dbt's target.
         at: The time of this record, in seconds since the epoch.
         publish: The mode of publishing; ``replay`` for a replay.
         settings: The environment variables with settings of this run; a retry uses them and the
@@ -89,7 +86,6 @@ class LastRun:
         """Record this run as the last one.
 
         Args:
-            folder: dbt's target folder.
             gone: Branches without candidates, which are removed from the record.
         """
         folder.mkdir(parents=True, exist_ok=True)
@@ -124,14 +120,15 @@ class Waiting:
     """A branch that a command may continue.
 
     Attributes:
-        run: The run that left it.
         rows: The ledger's rows of its unpublished nodes, without stored failures.
         in_use: The run that uses the branch, in words; empty if there is none.
+        is_last: Whether the last run of this working copy was on the branch.
     """
 
     run: LastRun
     rows: Sequence[Mapping[str, Any]]
     in_use: str = ""
+    is_last: bool = False
 
 
 def pending(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -147,20 +144,17 @@ def why_not(
     command: str,
     publish: PublishMode,
     selected: Collection[str],
-    known: Collection[str],
+    known: Mapping[str, Identifier | None],
 ) -> str | None:
     """Return why a command does not continue a branch by itself, in words; None if it does.
 
     The nodes of the command read the candidates on the branch. So the project must be able to
     build the same candidates now: none that was rejected, or built for another purpose. `dbt test`
-    builds nothing, and audits the present candidates.
+    builds nothing, and audits the present candidates, also rejected ones that the last run left.
 
     Args:
-        waiting: The branch.
-        command: dbt's command.
-        publish: The mode of publishing of the command.
         selected: Ids of the nodes and tests that the command runs.
-        known: Ids of the nodes of the project.
+        known: The nodes of the project -> schema and name of the table; None for none.
     """
     if waiting.in_use:
         return f"is {waiting.in_use}"
@@ -170,12 +164,18 @@ def why_not(
         return "read as of an earlier moment"
     if waiting.run.publish == "never" != publish:
         return "was not to be published (wap_publish: never)"
-    if command == "test":
-        return None
     if not is_run_branch(waiting.run.branch):
         return "was named by hand"
-    if any(row["verdict"] == "rejected" for row in waiting.rows):
+    for row in waiting.rows:
+        table = (row["schema"], row["name"])
+        if known.get(row["node_id"], table) != table:
+            name = ".".join(table)
+            return f"has {name}, and its node has another table in this project now, or none"
+    audits_again = command == "test" and waiting.is_last
+    if any(row["verdict"] == "rejected" for row in waiting.rows) and not audits_again:
         return "was rejected"
+    if command == "test":
+        return None
     partly = [row["node_id"] for row in waiting.rows if row["status"] in PARTIAL]
     parents = {row["node_id"]: row["parents"] or () for row in waiting.rows}
     if not downstream(partly, parents) <= set(selected):
@@ -192,7 +192,6 @@ class Continuation:
 
     Attributes:
         run: The run that left the branch; None if the command opens a new branch.
-        line: A line for the user, or None.
         gone: Branches without candidates.
     """
 
@@ -209,18 +208,16 @@ def find_continuation(
     command: str,
     publish: PublishMode,
     selected: Collection[str],
-    known: Callable[[], Collection[str]],
+    known: Callable[[], Mapping[str, Identifier | None]],
+    last: LastRun | None,
 ) -> Continuation:
     """Find the branch that a command continues, by the present state of the lake.
 
     Args:
-        lake: The lake.
         runs: The runs of `LastRun.waiting`.
         now: Seconds since the epoch.
         command: See `why_not`, as for the other arguments.
-        publish: See `why_not`.
-        selected: See `why_not`.
-        known: Returns the ids of the nodes of the project.
+        last: The last run of this working copy.
     """
     line, gone = None, []
     leases = {one.branch: one for one in lease.living(lake.leases)}
@@ -232,7 +229,8 @@ def find_continuation(
             continue
         holder = leases.get(run.branch)
         in_use = lease.describe(holder, lives=True) if holder else ""
-        waiting = Waiting(run, rows, in_use)
+        is_last = last is not None and last.branch == run.branch
+        waiting = Waiting(run, rows, in_use, is_last)
         why = why_not(waiting, command=command, publish=publish, selected=selected, known=known())
         shown = f"{run.branch} (dbt {run.command}, {age(now - run.at)} ago)"
         if why is None:
@@ -266,15 +264,7 @@ def is_unfinished(results: Path) -> bool:
 
 
 def require_unpublished(ledger: Ledger, last: LastRun) -> None:
-    """Check that a run that died has not published; a retry would add the same rows again.
-
-    Args:
-        ledger: The ledger.
-        last: A run that has not ended.
-
-    Raises:
-        SparkwapError: The ledger has a publish of the run or of its rebase.
-    """
+    """Check that a run that died has not published; a retry would add the same rows again."""
     done = ledger.standing_publishes(last.run_id)
     if done:
         undo = next_command.operation("wap_rollback", run=short_run_id(done[0].run_id))
@@ -300,9 +290,6 @@ class RetryRecord:
 
     `dbt show` and `dbt run-operation` also write ``run_results.json``, so that a later `dbt retry`
     would have nothing to retry. While the last run is open, its record is restored.
-
-    Args:
-        folder: dbt's target folder.
     """
 
     def __init__(self, folder: Path) -> None:

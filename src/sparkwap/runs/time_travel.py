@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from sparkwap.catalog.history import TableHistory
 from sparkwap.catalog.model import Identifier
 from sparkwap.core.names import folded
+from sparkwap.core.text import counted, some_of
 from sparkwap.runs.main_history import RecordedChange, ReplayRefused, snapshot_at
 from sparkwap.runs.replay_moment import Moment
 
@@ -45,8 +46,6 @@ class Replay:
     """The moment of a replay, and the snapshots that the run reads.
 
     Attributes:
-        moment: The moment.
-        histories: Returns the histories of tables.
         changes: The publishes and rollbacks of each table; see `main_history.changes`.
         pins: Table -> snapshot, of all tables that are read and not built.
     """
@@ -123,9 +122,8 @@ class Replay:
     def remark(self) -> list[str]:
         """Return the lines of the summary about the replay."""
         pins = [f"{name} at {snapshot}" for name, snapshot in self.recorded_pins().items()]
-        more = f" and {len(pins) - _SHOWN} more" if len(pins) > _SHOWN else ""
-        read = f": {', '.join(pins[:_SHOWN])}{more}" if pins else ""
-        count = f"{len(pins)} table{'' if len(pins) == 1 else 's'}"
+        read = f": {some_of(pins, _SHOWN)}" if pins else ""
+        count = counted(len(pins), "table")
         return [f"A replay as of {self.moment}; {count} read as of then{read}"]
 
 
@@ -134,9 +132,6 @@ def require(problems: Sequence[str]) -> None:
 
     Args:
         problems: A line for each node that cannot.
-
-    Raises:
-        ReplayRefused: There are such nodes.
     """
     if problems:
         listed = "".join(f"\n  {one}" for one in problems)

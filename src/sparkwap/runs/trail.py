@@ -63,9 +63,7 @@ class Trail:
         begun: The step at which a node was begun, by node.
         continued: The nodes that add to a candidate of an earlier run.
         candidates_at_build: The candidates that were on the branch when a node was built, by node.
-        naming: The relations that the statements of a node or test have named.
         reads: What a node or test has read from ``main``: name to token.
-        shared: The tests that shared statements have answered, and how.
         reused: The nodes and tests that were left out, because their results are known.
         written: The tables, folded, that statements have written to or changed, with `wap_reuse`.
     """
@@ -94,7 +92,6 @@ class Trail:
         """Return whether a node may add to an earlier run's candidate; if so, the node is begun.
 
         Args:
-            node_id: The node.
             is_current: Returns whether the candidate is unchanged; called until it returns True or
                 the node is begun.
         """
@@ -125,7 +122,6 @@ class Trail:
         """Record what a statement of a node or test names, whether dbt knows of it or not.
 
         Args:
-            reader: The id of the node or test.
             relations: See `sparkwap.core.sqllex.relation_names`.
             present: The relations whose present rows it reads; None for all.
         """

@@ -30,19 +30,12 @@ class Invocation:
     """A command of dbt that writes to an audit branch, or publishes one.
 
     Attributes:
-        run_id: dbt's invocation id.
         branch: The audit branch, which may have candidates of earlier runs.
-        settings: The gate's settings.
-        command: dbt's command, ``build``, ``test``, ...
-        project: The name of the project.
-        target_name: dbt's target.
         rebuild_of: The run that this rebase belongs to; None otherwise.
         repeats: Whether this invocation has the vars and flags of the runs that filled the branch.
         part: ``empty`` or ``sample`` if dbt reads no rows or only some. Such builds are never
             published, and such tests never count for a publish.
         session: A token of the profile's settings of Spark, and of dbt's ``dispatch``.
-        replay: The replay, if this run reads as of an earlier moment.
-        started_at: The start of the command.
     """
 
     run_id: str
@@ -74,14 +67,11 @@ class NodeFact:
     """A model, seed or snapshot after its build.
 
     Attributes:
-        node_id: dbt's id of the node.
         identifier: ``(schema, name)`` under which it is published.
-        resource_type: dbt's type of the node.
         status: dbt's status: success, error, skipped, partial success.
-        message: dbt's message, in one line.
         parents: The upstream nodes; an ephemeral model is replaced by its own parents.
-        seconds: The duration of the build, if known.
         batches: The time ranges that a microbatch model had to build.
+        code: dbt's checksum of its text.
     """
 
     node_id: str
@@ -92,6 +82,7 @@ class NodeFact:
     parents: frozenset[str]
     seconds: float | None = None
     batches: tuple[Range, ...] = ()
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +90,12 @@ class TestFact:
     """A test of the manifest.
 
     Attributes:
-        test_id: dbt's id of the test.
-        name: The name of the test.
-        kind: dbt's type of the test.
         reads: The nodes whose rows the test reads, directly or through views.
         severity: dbt's severity, with the thresholds that are not dbt's defaults.
-        disabled: Whether dbt does not run the test.
         views: The views among `reads` that the test names itself.
         behind: The nodes among `reads` that, as dbt knows it, only these views name.
-        inputs: See `Rule`.
-        code: See `Rule`.
         varies: Whether the same code may give another query in each run.
-        given: See `Rule`.
+        inputs, code, given: See `TestRule`.
     """
 
     __test__ = False
@@ -189,28 +174,17 @@ class RunEnd:
     """The end of a run.
 
     Attributes:
-        decision: The gate's verdicts.
         nodes: All nodes of the branch that were decided on.
-        published: The number of tables and views that were published.
         refused: The catalog's message, if it refused the publish.
-        seconds: The duration of the publish.
-        earlier: Ids of the nodes that earlier runs on the branch have built.
-        notices: The notices of builds, by node id.
         refusals: The kinds of differences for which the publish of a node was refused, by node id.
         rebase: The nodes that have to be built again on the present main; None if there are none
             or a rebase does not help.
         gave_up: The reason for no rebase, if the user needs it.
-        tries: The number of rebases.
         waited: The seconds that the run has waited before rebases.
-        rebuilt: The names of the tables that were built again.
         rebuilt_by: The id of the run that built them last.
-        sequential: Whether the publish was sequential, by a journal.
         watched: Whether `main` was watched during the whole run.
         caught: The changes of `main` by which the run has bypassed the gate.
         continued: Ids of the nodes that have added batches to those of earlier runs.
-        code_hash: The hash of the project's code in the ledger; None if it is not stored.
-        publish_id: The id of the publish; None if there was none.
-        tests: The tests that had to pass.
         results: The results of tests, those of this run before those of earlier runs.
     """
 

@@ -24,7 +24,6 @@ class VisibleState:
     """The state of a table or view that readers see, and the parts that the gate relies on.
 
     Attributes:
-        kind: ``table`` or ``view``.
         identity: The UUID; for a view its metadata file, which each change of the text replaces.
         main: The current snapshot.
         definition: Schema, layout and location.
@@ -114,8 +113,6 @@ def put_back(
     Changes of other writers since then stay.
 
     Args:
-        identifier: The table.
-        document: The present metadata.
         old: The metadata at the last check.
         own: The snapshots of the run on ``main``, which have to be removed.
 

@@ -27,8 +27,6 @@ class GateBypass:
     """A change of `main` by which a run has bypassed the gate.
 
     Attributes:
-        identifier: The table or view.
-        node: The id of the node that did it, if known.
         message: The change, the evidence, and the state that readers saw, in words.
         back: Whether the former state was restored, apart from changes of others.
     """
@@ -44,8 +42,6 @@ class MainWatch:
 
     Args:
         watch: Reads the catalog; has made its first check.
-        run_id: The run.
-        application: Returns the Spark application that writes for the run.
         same_clock: Whether Spark has the clock of this process.
         clock: Returns milliseconds since the epoch; for tests.
     """
@@ -100,9 +96,6 @@ class MainWatch:
 
         Returns:
             The bypasses that this check has found.
-
-        Raises:
-            CatalogError: The catalog cannot be read.
         """
         with self._looking:
             with self._lock:

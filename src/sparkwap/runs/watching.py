@@ -35,11 +35,9 @@ class Watch:
     """Compares ``main`` of the lake with its state at the last check.
 
     Args:
-        store: The catalog.
         ledger: Returns the ledger, which has all publishes.
         project: The tables and views of the project, which are watched even if not gated. On
             other catalogs than SQL, only these and those of `name` are watched.
-        run_id: The run that watches.
         branch: The audit branch of the run; its side schemas are not watched.
     """
 
@@ -116,13 +114,11 @@ class Watch:
         This is one compare and swap from the present state. Files of removed states stay.
 
         Args:
-            identifier: The table or view.
             before: The row at the last check; None if it did not exist.
             own: The snapshots of the run on ``main``, which have to be removed.
 
         Raises:
             Differs: Others have written on top of the run's changes, or the former files are gone.
-            CatalogError: Other writers were faster at each attempt.
         """
 
         def stage() -> Staged[None]:

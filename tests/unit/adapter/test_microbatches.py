@@ -44,7 +44,9 @@ def test_a_full_refresh_of_some_batches_loses_no_others(
         "reason": None,
     }
     ledger = SimpleNamespace(builds=lambda node_id, table: [(row, True)])
-    run = SimpleNamespace(replay=None, lake=SimpleNamespace(ledger=ledger))
+    live = SimpleNamespace(main=7)
+    lake = SimpleNamespace(ledger=ledger, state=lambda table: live)
+    run = SimpleNamespace(replay=None, lake=lake)
     calls = microbatches.Microbatches(
         cast(Any, SimpleNamespace(current=lambda: run)), cast(Any, None)
     )
@@ -55,3 +57,9 @@ def test_a_full_refresh_of_some_batches_loses_no_others(
         return
     with pytest.raises(DbtRuntimeError, match=f"Its batches from {lost}.* would be lost"):
         calls.require_all(model, relation)
+    # What the publishes do not tell is not lost, either: those of another tool have no rows here.
+    ledger.builds = lambda node_id, table: []
+    with pytest.raises(DbtRuntimeError, match="would be lost"):
+        calls.require_all(model, relation)
+    live.main = None
+    calls.require_all(model, relation)

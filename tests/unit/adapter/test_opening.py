@@ -20,9 +20,9 @@ from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
-from sparkwap.runs import relation_overlay, replay_moment
+from sparkwap.runs import relation_overlay, replay_moment, state
 from sparkwap.runs.run import Run
-from sparkwap.runs.state import UNFINISHED, LastRun
+from sparkwap.runs.state import UNFINISHED, Continuation, LastRun
 from sparkwap.runs.types import Invocation, NodeFact
 
 DEAD = "1a2b3c4d-0000-4000-8000-000000000000"
@@ -55,9 +55,9 @@ def open_run(lake: Lake, target: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setattr(command, "get_invocation_id", lambda: NOW)
     opened: list[Any] = []
 
-    def start(called: str = "retry", **variables: str) -> Run | None:
+    def start(called: str = "retry", empty: bool = False, **variables: str) -> Run | None:
         config: Any = SimpleNamespace(
-            args=SimpleNamespace(which="build", state=None),
+            args=SimpleNamespace(which="build", state=None, EMPTY=empty),
             vars=SimpleNamespace(to_dict=lambda: variables),
             cli_vars=variables,
             project_name="shop",
@@ -162,6 +162,18 @@ def test_a_retry_continues_the_branch_of_an_unpublished_run(
     assert run is not None
     assert (run.run_id, run.branch) == (NOW, branch)
     assert live(lake) == [1, 3]
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_build_on_a_part_of_the_rows_replaces_no_held_ones(
+    lake: Lake, target: Path, open_run: Open, monkeypatch: pytest.MonkeyPatch, empty: bool
+) -> None:
+    held = LastRun(DEAD, "wap_1a2b3c4d", "held", "run", "dev")
+    held.write(target)
+    monkeypatch.setattr(state, "find_continuation", lambda *a, **k: Continuation(held))
+    run = open_run("build", empty=empty)
+    assert run is not None
+    assert (run.branch == held.branch) is not empty
 
 
 def test_a_retry_may_name_another_branch(lake: Lake, target: Path, open_run: Open) -> None:

@@ -100,6 +100,7 @@ def test_illegal_routes(route: dict[str, Any], complaint: str) -> None:
 
 
 def test_one_error_lists_all_problems() -> None:
+    assert "suppress_hours: 20000000; legal" in refused(suppress_hours=20_000_000)
     said = refused(timeout=0, suppres_hours=1, held_hours="soon", routes=[SLACK, SLACK])
     for part in (
         "timeout: 0",

@@ -128,6 +128,9 @@ def test_a_key_without_a_value() -> None:
         ("wap_branch", "main", "a lower-case letter"),
         ("wap_branch", 123, "a lower-case letter"),
         ("wap_tag_retention_days", 0, "1 or more"),
+        # Such an age is before the first date of Python's calendar.
+        ("wap_tag_retention_days", 999999, "at most 36500"),
+        ("wap_sweep_files_after_days", 36501, "at most 36500"),
         ("wap_rebuilds", -1, "a whole number"),
         ("wap_rebuilds", 1.5, "a whole number"),
         ("wap_rebuilds", True, "a whole number"),

@@ -453,7 +453,7 @@ def test_run_publishes_all_or_nothing() -> None:
     decision = chain(RUN, bad="b")
     assert (decision.publish, decision.outcome, decision.failed) == ((), "rejected", True)
     assert decision.verdicts["a"] == Verdict(
-        "held", ("waits for the run: 1 of 4 tables rejected (s.b)",), (), 1, 1
+        "held", ("waits for the run: 1 of 4 tables cannot publish (s.b)",), (), 1, 1
     )
     decision = chain(RUN, bad="b", status="skipped")
     assert (decision.publish, decision.outcome, decision.failed) == ((), "held", False)
@@ -464,7 +464,7 @@ def test_run_counts_what_blocks_it() -> None:
     held = AuditTest("t", "t", frozenset("e"))
     decision = decide([*nodes, node("e"), node("f")], [held], [], RUN)
     assert decision.verdicts["f"].reasons == (
-        "waits for the run: 5 of 6 tables rejected or held (s.a, s.b, s.c and 2 more)",
+        "waits for the run: 5 of 6 tables cannot publish (s.a, s.b, s.c and 2 more)",
     )
 
 

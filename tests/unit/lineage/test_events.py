@@ -12,10 +12,10 @@ import pytest
 from openlineage.client.serde import Serde
 
 from sparkwap.core.redaction import remember
-from sparkwap.gate.results import RunResults, TableResult, TestOutcome
 from sparkwap.gate.verdicts import Outcome
 from sparkwap.lineage.events import PRODUCER, events, public_reason
 from sparkwap.lineage.model import Column, Command, Facts, Node, Parent, Version
+from sparkwap.runs.results import RunResults, TableResult, TestOutcome
 
 RUN = "0b1f5a52-6a7e-4a37-9c1b-0d8f3f1f7a11"
 BEGAN = datetime(2026, 1, 31, 6, tzinfo=UTC)

@@ -17,6 +17,7 @@ from sparkwap.runs.batches import (
     merged,
     notices,
     read,
+    untold,
     written,
 )
 
@@ -95,6 +96,21 @@ def test_a_table_that_is_built_anew_loses_the_published_batches_of_other_times()
     assert lost(built, (day(2), day(5))) == ((day(1), day(2)), (day(5), day(6)))
     assert lost(built, (day(1), day(6))) == ()
     assert lost([], (day(2), day(5))) == ()
+
+
+def test_batches_of_which_no_publish_tells_may_be_on_main() -> None:
+    before = datetime.min.replace(tzinfo=UTC)
+    of_new, of_old = row(FIRST, base_snapshot=None), row(FIRST, base_snapshot=7)
+    assert untold([of_new, row(build(5, published=True), base_snapshot=8)]) == ()
+    # The table had rows before: of another tool, or of an older version.
+    (found,) = untold([row(build(2, published=False), "held"), of_old])
+    assert found == BatchBuild(((before, FIRST.at),), FIRST.at, True)
+    whole = row(build(4, published=True), batches=None, base_snapshot=7)
+    for first in (of_new, of_old):
+        (found,) = untold([first, whole, row(build(6, published=True))])
+        assert found.ranges == ((before, day(4) + NOON),)
+    (never,) = untold([row(FIRST, "rejected")])
+    assert never.ranges[0][1] > day(30)
 
 
 def test_adjacent_ranges_are_merged() -> None:

@@ -10,12 +10,12 @@ from helpers.bench import compact
 from sparkwap.audits.incremental import Answer
 from sparkwap.catalog import Candidate
 from sparkwap.core.errors import CatalogError
-from sparkwap.gate.summary import lines
 from sparkwap.ledger.records import token_of
 from sparkwap.publish.audit_branches import AuditBranches
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations import NotPublished
 from sparkwap.runs.rebase import Rebase
+from sparkwap.runs.summary import lines
 
 from .test_run import (
     FIRST,

@@ -192,6 +192,18 @@ def test_force_undoes_changed_schemas_and_replaced_tables(lake: Lake) -> None:
     assert live(lake) == [0, 3]
 
 
+@pytest.mark.parametrize("kind", ["manifests", "data files"])
+def test_force_cannot_restore_a_replaced_table_without_its_files(lake: Lake, kind: str) -> None:
+    """As after an erasure, which deletes the files of a table that a later publish has replaced."""
+    inspect = lake.catalog.load_table(ORDERS).inspect
+    files = inspect.manifests()["path"] if kind == "manifests" else inspect.files()["file_path"]
+    first = publish(lake, 0, "orders")
+    publish(lake, 1, "orders", how="new")
+    Path(files[0].as_py().removeprefix("file://")).unlink()
+    with pytest.raises(RollbackRefused, match="that its files are deleted"):
+        call(lake, "wap_rollback", run=first, force=True)
+
+
 def test_force_cannot_restore_an_expired_snapshot(lake: Lake) -> None:
     first = publish(lake, 0, "orders")
     publish(lake, 1, "orders")

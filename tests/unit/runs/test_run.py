@@ -25,7 +25,6 @@ from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.sqllex import relation_names
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
-from sparkwap.gate.summary import lines
 from sparkwap.gate.verdicts import STALE
 from sparkwap.ledger import records
 from sparkwap.publish.lake import Lake
@@ -36,6 +35,7 @@ from sparkwap.runs.replay_moment import Moment
 from sparkwap.runs.rows import run_row
 from sparkwap.runs.run import Run
 from sparkwap.runs.state import LastRun, require_unpublished
+from sparkwap.runs.summary import lines
 from sparkwap.runs.time_travel import Outside, Replay
 from sparkwap.runs.types import Invocation, NodeFact, RunEnd, TestFact, TestSeen
 from sparkwap.runs.watched import GateBypass
@@ -76,6 +76,7 @@ def a_run(
     branch: str = "dev",
     part: Literal["empty", "sample"] | None = None,
     replay: Replay | None = None,
+    code: str | None = None,
     **settings: object,
 ) -> Run:
     run = Run(
@@ -91,6 +92,7 @@ def a_run(
             replay=replay,
         ),
         table_of_node=STANDS,
+        code_of_node=lambda node_id: code,
     )
     run.candidates.load()
     return run
@@ -203,6 +205,24 @@ def test_a_run_without_its_tests_is_held_and_a_test_run_publishes_it(lake: Lake)
     assert live(lake) == [1, 2]
 
 
+@pytest.mark.parametrize(("code", "published"), [("a", 1), ("b", 0), (None, 1)])
+def test_a_candidate_of_code_that_has_changed_since_is_held(
+    lake: Lake, code: str | None, published: int
+) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    run.close([replace(NODE, code="a")], [TEST], [])
+    for again in (SECOND, THIRD):
+        closing = a_run(lake, again, code=code).close([], [TEST], [PASSED], KNOWN)
+        assert closing.published == (published if again == SECOND else 0)
+    if not published:
+        (reason,) = closing.decision.verdicts[NODE.node_id].reasons
+        assert reason == "its code has changed since it was built: build it again"
+        text = "\n".join(lines(closing, run_id=THIRD, branch="dev"))
+        assert "build it again   SPARKWAP_BRANCH=dev dbt build --select" in text
+    assert live(lake) == ([1, 2] if published else [1])
+
+
 def build_clone(run: Run, *ids: int) -> None:
     """Add rows to the candidate of an earlier run, with a change that needs a clone."""
     assert run.may_add_to_candidate(NODE.node_id, ORDERS)
@@ -222,6 +242,21 @@ def test_a_clone_starts_with_the_rows_that_its_node_has_on_the_branch(lake: Lake
     build_clone(third, 4)
     assert third.close([NODE], [TEST], [PASSED]).published == 1
     assert live(lake) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("part", ["empty", "sample"])
+def test_nothing_is_added_to_a_build_on_a_part_of_the_rows(
+    lake: Lake, part: Literal["empty", "sample"]
+) -> None:
+    first = a_run(lake, part=part)
+    build(first, 3)
+    first.close([NODE], [TEST], [PASSED])
+    second = a_run(lake, SECOND)
+    assert not second.may_add_to_candidate(NODE.node_id, ORDERS)
+    second.candidates.require_publishable(NODE.node_id, ORDERS)
+    build(second, 2, 3)
+    assert second.close([NODE], [TEST], [PASSED]).published == 1
+    assert live(lake) == [1, 2, 3]
 
 
 def test_a_node_that_begins_anew_does_not_keep_rows_of_the_branch_on_a_clone(lake: Lake) -> None:
@@ -401,6 +436,7 @@ def test_an_acceptance_ends_with_the_publish_of_its_table(lake: Lake) -> None:
         ({"test": "idz"}, "no test 'idz' has failed on this branch by a number of rows"),
         ({"reason": " "}, "reason is missing"),
         ({"until": "soon"}, "until is 'soon', but must be YYYY-MM-DD"),
+        ({"until": "9999-12-31"}, "until is '9999-12-31', but must be YYYY-MM-DD before"),
         ({"until": "2020-01-31"}, "until is 2020-01-31, which is in the past"),
         ({"branch": "nowhere"}, "there is no open branch 'nowhere'"),
     ],
@@ -792,6 +828,7 @@ def test_errors_of_operations_list_the_legal_arguments(lake: Lake) -> None:
         ("wap_sweep", {"older_then": 7}, "unknown argument: older_then"),
         ("wap_sweep", {"older_than": -1}, "older_than is '-1'; legal: 0 or more"),
         ("wap_sweep", {"files_older_than": 0}, "a running job would lose its files"),
+        ("wap_sweep", {"named_older_than": 999999}, "the most are 36,500 days"),
         ("wap_sweep", {"dry_run": "perhaps"}, "dry_run is 'perhaps'; legal: true, false"),
     ):
         with pytest.raises(ConfigError, match=told) as error:
@@ -1307,6 +1344,13 @@ def test_a_view_that_reads_other_tables_than_dbt_knows_counts_for_what_it_reads(
     lake.catalog.create_table(("kept", "orders"), rows(1).schema)
     closing = a_tested_view(lake, sql)
     assert (closing.published, live(lake)) == (2, [1, 2])
+
+
+def test_nothing_is_added_to_a_view(lake: Lake) -> None:
+    a_tested_view(lake, "select 1 as id", status="warn", test="shop.orders")
+    second = a_run(lake, SECOND)
+    assert SHOWN.node_id in second.candidates.found
+    assert not second.may_add_to_candidate(SHOWN.node_id, SHOWN.identifier)
 
 
 def test_a_failed_test_of_such_a_view_rejects_the_view(lake: Lake) -> None:

@@ -118,9 +118,10 @@ def asked(run: LastRun, *rows: dict[str, Any], **more: Any) -> str | None:
         "command": "run",
         "publish": "run",
         "selected": ["orders"],
-        "known": ["raw", "orders"],
+        "known": {node_id: ("shop", node_id) for node_id in ("raw", "orders")},
     }
-    return why_not(Waiting(run, rows, in_use), **{**usual, **more})
+    waiting = Waiting(run, rows, in_use, is_last=more.pop("is_last", True))
+    return why_not(waiting, **{**usual, **more})
 
 
 @pytest.mark.parametrize("command", ["seed", "run", "snapshot", "test", "build"])
@@ -172,10 +173,21 @@ def test_a_branch_in_use_is_not_continued() -> None:
     )
 
 
+@pytest.mark.parametrize("command", ["build", "test"])
+@pytest.mark.parametrize("now", [("shop", "new_name"), ("new_schema", "raw"), None])
+def test_a_branch_with_a_table_under_a_former_name_is_not_continued(
+    command: str, now: tuple[str, str] | None
+) -> None:
+    why = asked(SEED, row("raw"), command=command, known={"raw": now})
+    assert why == "has shop.raw, and its node has another table in this project now, or none"
+
+
 def test_dbt_test_continues_any_candidates() -> None:
     assert asked(SEED, row("raw"), REJECTED, command="test") is None
-    assert asked(PR, row("raw"), command="test") is None
-    # But a branch built with wap_publish: never needs a decision of the user.
+    # But a rejected branch is not the state of the project any more after another command.
+    assert asked(SEED, REJECTED, command="test", is_last=False) == "was rejected"
+    assert asked(PR, row("raw"), command="test") == "was named by hand"
+    # And a branch built with wap_publish: never needs a decision of the user.
     never = LastRun("r", "wap_1a2b3c4d", "held", publish="never")
     assert asked(never, row("raw"), command="test") is not None
     assert asked(never, row("raw"), command="test", publish="never") is None

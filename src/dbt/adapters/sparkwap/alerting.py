@@ -14,7 +14,7 @@ from sparkwap.alerts import events
 from sparkwap.alerts.events import Failure, Quarantined
 from sparkwap.alerts.model import Event, FailedRows
 from sparkwap.alerts.project import Project
-from sparkwap.gate.next_steps import next_steps
+from sparkwap.runs.next_steps import next_steps
 
 if TYPE_CHECKING:
     from dbt.adapters.sparkwap.command import DbtCommand

@@ -18,8 +18,7 @@ from sparkwap.catalog import Identifier, TableState, lease
 from sparkwap.core import checkpoints, command_end, names, steplog
 from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.command_end import CommandEnd
-from sparkwap.gate import results
-from sparkwap.runs import relation_overlay, state
+from sparkwap.runs import relation_overlay, results, state
 from sparkwap.runs.state import RESULTS, Continuation, LastRun, RetryRecord, run_of
 
 if TYPE_CHECKING:
@@ -165,6 +164,7 @@ class CommandRun:
             # A clone copies tables, whatever code has built them.
             manifest=None if command.name == "clone" else command.packed_manifest,
             table_of_node=lambda node_id: command.manifest.table(node_id),
+            code_of_node=lambda node_id: command.manifest.code(node_id),
         )
         if settings.alerts.routes and rebuilt is None:
             # The run that is rebased sends the alerts of its rebuild.
@@ -196,7 +196,8 @@ class CommandRun:
         if settings.branch is not None or command.is_retry or command.name == "clone":
             return Continuation()
         runs = LastRun.waiting(command.target_path, command.target_name)
-        if not runs or command.as_of is not None:
+        # A build on a part of the rows would replace the held rows of others.
+        if not runs or command.as_of is not None or command.part is not None:
             return Continuation()
         return state.find_continuation(
             command.lake,
@@ -205,7 +206,8 @@ class CommandRun:
             command=command.name,
             publish=settings.publish,
             selected=selected_resources.SELECTED_RESOURCES,
-            known=lambda: command.manifest.known(),
+            known=lambda: {n: command.manifest.table(n) for n in command.manifest.known()},
+            last=LastRun.read(command.target_path),
         )
 
     def _take_branch(self, continuation: Continuation) -> str | None:

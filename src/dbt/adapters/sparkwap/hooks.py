@@ -21,8 +21,7 @@ from dbt.adapters.sparkwap.statements import StatementGuard
 from sparkwap.core import checkpoints
 from sparkwap.core.checkpoints import checkpoint
 from sparkwap.core.errors import SparkwapError
-from sparkwap.gate import summary
-from sparkwap.runs import replay_moment, time_travel
+from sparkwap.runs import replay_moment, summary, time_travel
 from sparkwap.runs.state import UNFINISHED
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dbt.version import __version__ as dbt_version
 
 from dbt.adapters.sparkwap.dbt_nodes import BUILT_TYPES, materialized
 from dbt.adapters.sparkwap.run_results import failed
-from sparkwap.gate.results import RunResults, run_results
+from sparkwap.runs.results import RunResults, run_results
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent

@@ -122,6 +122,11 @@ class ProjectManifest:
             return None
         return node.schema, node.alias
 
+    def code(self, node_id: str) -> str | None:
+        """Return dbt's checksum of the text of a model, seed or snapshot; None if it is missing."""
+        checksum = getattr(self._nodes.get(node_id), "checksum", None)
+        return getattr(checksum, "checksum", None)
+
     def owner(self, table: tuple[str, str]) -> str | None:
         """Return the model, seed or snapshot with a relation of this name, case-insensitively."""
         return self._owners.get(folded(table))
@@ -150,6 +155,7 @@ class ProjectManifest:
                 parents=self.parents(result.node),
                 seconds=result.execution_time,
                 batches=batches_of(result),
+                code=self.code(result.node.unique_id),
             )
             for result in results
             if has_table(result.node)

@@ -21,7 +21,7 @@ from dbt.adapters.sparkwap.statements import StatementGuard
 from sparkwap.catalog import Identifier
 from sparkwap.core.errors import SparkwapError
 from sparkwap.gate.batch_writes import BatchWrite, are_apart, decide
-from sparkwap.runs.batches import as_utc, builds, lost
+from sparkwap.runs.batches import as_utc, builds, lost, untold
 
 _BATCH = "spark.sql.iceberg.snapshot-property.wap_batch"
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -82,7 +82,10 @@ class Microbatches:
             MicrobatchBuilder.ceiling_timestamp(as_utc(last), size) if last else _NEVER,
         )
         known = run.lake.ledger.builds(model["unique_id"], table)
-        gone = [(max(start, begin), end) for start, end in lost(builds(known), kept) if end > begin]
+        live = run.lake.state(table)
+        rows_there = live is not None and live.main is not None
+        has = [*builds(known), *(untold(known) if rows_there else ())]
+        gone = [(max(start, begin), end) for start, end in lost(has, kept) if end > begin]
         if gone:
             shown = ", ".join(
                 f"{start:%Y-%m-%dT%H:%M} to {end:%Y-%m-%dT%H:%M}" for start, end in gone

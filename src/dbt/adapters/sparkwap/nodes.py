@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from sparkwap.runs.run import Run
 
 _BEGUN_ANEW = (
-    "built again from main: its parents were built again on the branch, so the rows that earlier "
-    "commands added on the branch are not kept"
+    "built again from main, without the rows that earlier commands have on the branch: these were "
+    "only a part of the rows (--empty, --sample), or its parents were built again there"
 )
 
 

@@ -95,6 +95,7 @@ class Operations:
             unfinished=state.unfinished_run(command.target_path),
             manifest=command.packed_manifest,
             table_of_node=lambda node_id: command.manifest.table(node_id),
+            code_of_node=lambda node_id: command.manifest.code(node_id),
             width=width(),
             next_steps=tells_next(),
             execute=command.connections.rows_of,

@@ -76,11 +76,6 @@ class Accept(Operation):
             yield f"        or in another folder                               {again}"
 
     def _failing_test(self, tests: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Return the failed test of the branch with the given name or id.
-
-        Raises:
-            ConfigError: There is no such test, or several have this name.
-        """
         failing = [
             row
             for row in tests
@@ -101,17 +96,13 @@ class Accept(Operation):
         raise ConfigError("\n".join([*head, *known]))
 
     def _end(self, now: datetime) -> datetime | None:
-        """Return the end of the last day.
-
-        Raises:
-            ConfigError: The day is over, or is not a date.
-        """
         if self.until is None:
             return None
         try:
             end = datetime.strptime(self.until, "%Y-%m-%d").replace(tzinfo=UTC) + timedelta(days=1)
-        except ValueError:
-            raise self.refused(f"until is {self.until!r}, but must be YYYY-MM-DD") from None
+        except (ValueError, OverflowError):
+            legal = "YYYY-MM-DD before 9999-12-31"
+            raise self.refused(f"until is {self.until!r}, but must be {legal}") from None
         if end <= now:
             raise self.refused(f"until is {self.until}, which is in the past")
         return end

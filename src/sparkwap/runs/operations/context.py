@@ -27,16 +27,12 @@ class Context:
     """The lake and the project of an operation.
 
     Attributes:
-        lake: The lake.
-        run_id: dbt's invocation id.
-        settings: The gate's settings.
-        project: The project's name.
-        target_name: dbt's target.
         tests: Returns all tests of the project, which a publish expects to have passed.
         known: Returns the ids of the project's nodes. ``tests`` has no tests of other nodes.
         unfinished: The last run of this working copy, if it has not ended.
         manifest: Returns the project's code, which a publish stores in the ledger.
         table_of_node: Returns schema and name of the table of a node; None if there is none.
+        code_of_node: Returns dbt's checksum of the text of a node; None if there is no such node.
         width: The maximum width of a line of a summary; None for no limit.
         next_steps: Whether a summary lists the next commands.
         rolled_back: The publishes that a rollback has undone; filled by the rollback.
@@ -55,6 +51,7 @@ class Context:
     unfinished: LastRun | None = None
     manifest: Callable[[], Packed] | None = None
     table_of_node: Callable[[str], Identifier | None] = lambda node_id: None
+    code_of_node: Callable[[str], str | None] = lambda node_id: None
     width: int | None = None
     next_steps: bool = True
     rolled_back: list[LedgerPublish] = field(default_factory=list)

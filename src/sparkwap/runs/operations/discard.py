@@ -11,6 +11,7 @@ from sparkwap.catalog.model import OpenBranch
 from sparkwap.core import next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.errors import SparkwapError
+from sparkwap.core.text import counted
 from sparkwap.runs.operations.context import Context, Operation
 from sparkwap.runs.state import pending
 
@@ -50,11 +51,8 @@ class Discard(Operation):
                 f"Nothing was discarded: no run has opened the branch {one.branch}, only its name "
                 f"is that of an audit branch. To drop it: {'; '.join(ways)}"
             )
-        count = len(gone.tables) + len(gone.side)
-        yield (
-            f"Discarded {gone.branch} with {count} table{'s' if count != 1 else ''} on it; readers "
-            "of main see no change."
-        )
+        count = counted(len(gone.tables) + len(gone.side), "table")
+        yield f"Discarded {gone.branch} with {count} on it; readers of main see no change."
         for way in ways:
             yield f"Not dropped: a branch that no run has opened. To drop it: {way}"
         for schema in gone.kept:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from sparkwap.gate.results import RunResults
+from sparkwap.runs.results import RunResults
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,6 @@ class OpenTable:
     Attributes:
         table: ``schema.table``.
         verdict: ``held``, ``rejected`` or ``published``; None if it is not in the ledger.
-        reason: Why it is not published.
         where: ``branch``, or ``table`` or ``view`` for an object of the side schema.
         candidate: The snapshot on the branch, or the name of that object.
         base: The snapshot of main when the branch was opened; None for an object.
@@ -49,11 +48,9 @@ class OpenBranchStatus:
     """An open audit branch.
 
     Attributes:
-        branch: Its name.
         since: When its oldest table was built or created; None if not known.
         in_use: Whether a run is using it.
         project, actor, host: Of the last run that has ended on it; None if it is not recorded.
-        tables: Its tables and views.
         nodes: dbt's ids of the nodes that a run has closed on it; empty if its run did not end.
         rejected: Those that were rejected.
     """
@@ -74,7 +71,6 @@ class LakeStatus:
     """The open audit branches of a lake.
 
     Attributes:
-        branches: The branches.
         interrupted: The runs whose sequential publish or rollback has not come to its end.
         unreadable: Tables that cannot be read, with the reason.
     """
@@ -90,12 +86,9 @@ class SweepResult:
 
     Attributes:
         done: False for a preview.
-        branches: The audit branches.
-        tags: Number of tags.
         snapshots: Number of snapshots that nothing reaches.
         manifests: Number of stored versions of the code.
         files: Number of files that nothing refers to.
-        bytes: Their size.
         died: Runs that died, in words.
         problems: What could not be removed, with the reason.
     """
@@ -243,8 +236,6 @@ class OperationResult:
     """The result of a run-operation.
 
     Attributes:
-        operation: Its name.
-        lines: What it prints.
         found: The same for programs, where there is more to it.
     """
 

@@ -12,8 +12,9 @@ from sparkwap.core import next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.errors import ConfigError, SparkwapError
-from sparkwap.gate import facts, results, summary
+from sparkwap.gate import facts
 from sparkwap.ledger.records import candidates_digest
+from sparkwap.runs import results, summary
 from sparkwap.runs.operations.context import Context, Operation
 from sparkwap.runs.state import pending
 
@@ -54,6 +55,7 @@ class PublishBranch(Operation):
             ),
             manifest=gate.manifest,
             table_of_node=gate.table_of_node,
+            code_of_node=gate.code_of_node,
         )
         with self._held(gate, one.branch):
             run.candidates.load()
@@ -91,7 +93,6 @@ class PublishBranch(Operation):
 
     @contextmanager
     def _held(self, gate: Context, branch: str) -> Iterator[None]:
-        """Hold the lease of the branch during the publish."""
         holding = leasing.hold(
             gate.lake.leases, run_id=gate.run_id, branch=branch, command=self.name
         )

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparkwap.audits.metrics import exact_rows
-from sparkwap.catalog import (
-    Identifier,
-    LedgerRows,
-    RollbackRefused,
-    RollbackTorn,
-    UndonePublish,
-)
+from sparkwap.catalog import Identifier, LedgerRows, RollbackRefused, RollbackTorn, UndonePublish
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.model import PublishedEntry
 from sparkwap.core import names, next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.errors import ConfigError
-from sparkwap.core.text import counted
+from sparkwap.core.text import counted, some_of
 from sparkwap.ledger import rollback_plan
 from sparkwap.ledger.records import candidate_columns, token_of
-from sparkwap.runs.later_snapshots import LaterSnapshot, later_snapshots
 from sparkwap.runs.operations.context import Context, Operation
 from sparkwap.runs.operations.found import PublishRecord, RollbackResult
 
@@ -32,6 +27,21 @@ if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 _SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _LaterSnapshot:
+    """A snapshot on `main` after a publish.
+
+    Attributes:
+        operation: Iceberg's operation: ``append``, ``overwrite``, ``delete``, ``replace``.
+        run_id: The run that wrote it; None for a writer that bypasses the gate.
+    """
+
+    snapshot_id: int
+    at: datetime
+    operation: str
+    run_id: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +104,8 @@ class Rollback(Operation):
             for one in publishes
         )
         gate.found.append(CommandEnd(result=RollbackResult(undone)))
-        with_it = f", and with it {_count(later, 'later publish')}" if self.force and later else ""
+        noun = "later publish" if len(later) == 1 else "later publishes"
+        with_it = f", and with it {len(later)} {noun}" if self.force and later else ""
         how = _how(gate.lake)
         yield (
             f"Rolled back the publish of run {_short(done)}{with_it}, {how}; "
@@ -149,7 +160,9 @@ class Rollback(Operation):
             "        force restores every table as it was before this publish, without newer rows. "
             "It also undoes:"
         )
-        lines += [f"          {_format_publish(one)}: {_tables_of(one)}" for one in later]
+        for one in later:
+            tables = [".".join(entry.identifier) for entry in one.entries]
+            lines.append(f"          {_format_publish(one)}: {some_of(tables, _SHOWN)}")
         lines += [f"          {text}" for text in _written_past(lake, [done, *later])]
         return "\n".join(lines)
 
@@ -175,11 +188,33 @@ class Rollback(Operation):
         recent = found or [p for p in ledger.publishes(limit=_SHOWN) if not p.rolled_back]
         known = [
             f"  {_short(p)}   publish {p.publish_id}   "
-            f"{p.published_at:%Y-%m-%d %H:%M:%S} UTC   {_count(p.left or p.entries, 'table')}"
+            f"{p.published_at:%Y-%m-%d %H:%M:%S} UTC   {counted(len(p.left or p.entries), 'table')}"
             + (f"   {p.by}" if p.by else "")
             for p in recent
         ]
         raise ConfigError("\n".join([str(self.refused(problem)), "Publishes:", *known]))
+
+
+def _later_snapshots(lake: Lake, entry: PublishedEntry) -> list[_LaterSnapshot]:
+    """Return the snapshots of `main` after a publish, newest first.
+
+    Returns:
+        An empty list for views, for dropped or replaced tables, and if `main` was set back.
+    """
+    row = lake.store.backend.get(entry.identifier)
+    if row is None or row.kind == "view" or entry.candidate is None:
+        return []
+    document = lake.store.load(row.location)
+    found: list[_LaterSnapshot] = []
+    for snapshot in md.ancestors(document, md.main_of(document)):
+        if snapshot["snapshot-id"] == entry.candidate:
+            return found
+        at = datetime.fromtimestamp(int(snapshot["timestamp-ms"]) / 1000, UTC)
+        summary = snapshot.get("summary") or {}
+        operation = str(summary.get("operation", "write"))
+        number = int(snapshot["snapshot-id"])
+        found.append(_LaterSnapshot(number, at, operation, summary.get("wap_run")))
+    return []
 
 
 def _format_rows(lake: Lake, identifier: Identifier) -> str:
@@ -222,13 +257,12 @@ def _format_partial(lake: Lake, done: LedgerPublish, torn: RollbackTorn) -> str:
 
 def _snapshots_since(
     lake: Lake, done: LedgerPublish, identifier: Identifier
-) -> list[LaterSnapshot]:
+) -> list[_LaterSnapshot]:
     found = [entry for entry in done.entries if entry.identifier == identifier]
-    return [step for entry in found for step in later_snapshots(lake, entry)]
+    return [step for entry in found for step in _later_snapshots(lake, entry)]
 
 
 def _how(lake: Lake) -> str:
-    """Return how several tables are moved."""
     return "in one transaction" if lake.store.backend.atomic else "one table after the other"
 
 
@@ -237,7 +271,7 @@ def _written_past(lake: Lake, publishes: Sequence[LedgerPublish]) -> list[str]:
     return [
         f"{'.'.join(entry.identifier)}: {_format_snapshot(step)}"
         for entry in rollback_plan.entries_before(publishes)
-        for step in reversed(later_snapshots(lake, entry))
+        for step in reversed(_later_snapshots(lake, entry))
         if step.run_id is None
     ]
 
@@ -266,7 +300,7 @@ def _reopen(gate: Context, done: LedgerPublish) -> Iterable[str]:
 
     found = gate.lake.publishing.reopen(done.entries, branch=done.branch, record=record)
     yield (
-        f"Opened {done.branch} again with {_count(found, 'table')}, as published; readers of "
+        f"Opened {done.branch} again with {counted(len(found), 'table')}, as published; readers of "
         "main see no change."
     )
     yield f"  Next: audit it again         {next_command.dbt('test', branch=done.branch)}"
@@ -295,21 +329,10 @@ def _format_publish(publish: LedgerPublish) -> str:
     return f"the publish of run {_short(publish)} at {publish.published_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _format_snapshot(step: LaterSnapshot) -> str:
+def _format_snapshot(step: _LaterSnapshot) -> str:
     what = "a compaction, which changes no row" if step.operation == "replace" else step.operation
     return f"{what}, written past the gate at {step.at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _tables_of(publish: LedgerPublish) -> str:
-    shown = [".".join(entry.identifier) for entry in publish.entries[:_SHOWN]]
-    more = len(publish.entries) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-
-
 def _touches(publish: LedgerPublish, identifier: Identifier) -> bool:
     return any(entry.identifier == identifier for entry in publish.entries)
-
-
-def _count(things: Sized, noun: str) -> str:
-    plural = f"{noun}es" if noun.endswith("sh") else f"{noun}s"
-    return f"{len(things)} {noun if len(things) == 1 else plural}"

@@ -13,7 +13,7 @@ from sparkwap.catalog import lease as leasing
 from sparkwap.core import caller, names, next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.command_end import CommandEnd
-from sparkwap.core.text import age
+from sparkwap.core.text import age, counted
 from sparkwap.runs.operations.context import Context, Operation
 from sparkwap.runs.operations.found import LakeStatus, OpenBranchStatus, OpenTable
 from sparkwap.runs.state import published_and_died
@@ -76,9 +76,8 @@ class Status(Operation):
             yield f"Show one branch:  {next_command.operation(self.name, '<name>')}"
 
     def _tell_branch(self, one: OpenBranchStatus, lease: Lease | None) -> Iterable[str]:
-        count = len(one.tables)
         yield ""
-        yield f"  {one.branch}   {count} table{'s' if count != 1 else ''}   {_age(one.since)}"
+        yield f"  {one.branch}   {counted(len(one.tables), 'table')}   {_age(one.since)}"
         if last := caller.describe(asdict(one)):
             yield f"    last run: {last}"
         if lease is not None:
@@ -130,7 +129,6 @@ def _tell_last(gate: Context, half_way: Collection[str]) -> Iterable[str]:
     """Yield lines about the last run of this working copy, if it has not ended.
 
     Args:
-        gate: The context.
         half_way: The runs with an interrupted sequential publish.
     """
     last = gate.unfinished

@@ -10,7 +10,7 @@ from sparkwap.core import next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.command_end import CommandEnd
 from sparkwap.core.errors import SparkwapError
-from sparkwap.gate.settings import Limits
+from sparkwap.gate.settings import MOST_DAYS, Limits
 from sparkwap.runs.operations.context import Context, Operation
 from sparkwap.runs.operations.found import SweepResult
 
@@ -82,4 +82,6 @@ class Sweep(Operation):
         if limits.file_days < 1:
             problem = "files_older_than is 0: a running job would lose its files"
             raise self.refused(problem)
+        if max(limits.run_days, limits.named_days, limits.file_days) > MOST_DAYS:
+            raise self.refused(f"the most are {MOST_DAYS:,} days")
         return limits

@@ -1,19 +1,20 @@
 """The results of a run for machines: the verdict of each table, and the tests that it rests on.
 
-People read the summary (`sparkwap.gate.summary`), which has the same content.
+People read the summary (`sparkwap.runs.summary`), which has the same content.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from sparkwap.core.command_end import Outcome
-from sparkwap.gate import next_steps
-from sparkwap.gate.facts import AuditTest, TestResult
 from sparkwap.gate.verdicts import Outcome as TableOutcome
+from sparkwap.runs import next_steps
+
+if TYPE_CHECKING:
+    from sparkwap.runs.types import Invocation, RunEnd
 
 NOT_RUN = "not run"
 """The status of an expected test without a result."""
@@ -25,13 +26,9 @@ class TableResult:
 
     Attributes:
         table: ``schema.table``.
-        node_id: dbt's id of its node.
         kind: ``model``, ``seed``, ``snapshot``, or ``failures`` for stored failures of a test.
         outcome: ``published``, ``held`` or ``rejected``.
-        reasons: Why it is not published.
         notices: Notices of its build, and about its publish.
-        tests_expected: Number of tests that its candidate must pass.
-        tests_passed: Number of those that it passed.
         candidate: The snapshot id, or the metadata file of a new table or view; None if there is
             none.
     """
@@ -52,8 +49,6 @@ class TestOutcome:
     """A test of the run's tables.
 
     Attributes:
-        test_id: dbt's id.
-        name: Its name.
         status: ``pass``, ``warn``, ``fail``, ``error``, or why it did not run.
         failures: Number of failing rows; None if not known.
         tables: The tables of the run that it reads.
@@ -82,17 +77,9 @@ class RunResults:
 
     Attributes:
         run_id: dbt's invocation id.
-        branch: The audit branch.
-        project: The project's name.
-        target: dbt's target.
-        started_at: The start of the command.
-        ended_at: The end of the run.
         publish_id: The publish, for a rollback; None if nothing was published.
         refused: The catalog's message, if it refused the publish.
         tries: How often the run was built again because main had moved.
-        tables: The verdicts.
-        tests: The tests of these tables.
-        next: The commands that continue.
     """
 
     run_id: str
@@ -119,35 +106,7 @@ class RunResults:
         return "held" if "held" in outcomes else "published"
 
 
-class RunAbout(Protocol):
-    """The command of a run; see `sparkwap.runs.types.Invocation`."""
-
-    @property
-    def run_id(self) -> str: ...
-    @property
-    def branch(self) -> str: ...
-    @property
-    def project(self) -> str: ...
-    @property
-    def target_name(self) -> str: ...
-    @property
-    def started_at(self) -> datetime: ...
-
-
-class EndedRun(next_steps.ClosedRun, Protocol):
-    """The end of a run with its tests; see `sparkwap.runs.types.RunEnd`."""
-
-    @property
-    def tests(self) -> Sequence[AuditTest]: ...
-    @property
-    def results(self) -> Sequence[TestResult]: ...
-    @property
-    def publish_id(self) -> str | None: ...
-    @property
-    def tries(self) -> int: ...
-
-
-def run_results(about: RunAbout, end: EndedRun | None) -> RunResults:
+def run_results(about: Invocation, end: RunEnd | None) -> RunResults:
     """Return the results of a run; without an end, those of a run that the gate has not closed."""
     common = (about.run_id, about.branch, about.project, about.target_name, about.started_at)
     if end is None:
@@ -164,7 +123,7 @@ def run_results(about: RunAbout, end: EndedRun | None) -> RunResults:
     )
 
 
-def _table(row: next_steps.NodeOutcome, end: EndedRun) -> TableResult:
+def _table(row: next_steps.NodeOutcome, end: RunEnd) -> TableResult:
     node, verdict = row.node, row.verdict
     return TableResult(
         node.name,
@@ -179,7 +138,7 @@ def _table(row: next_steps.NodeOutcome, end: EndedRun) -> TableResult:
     )
 
 
-def _tests(end: EndedRun) -> list[TestOutcome]:
+def _tests(end: RunEnd) -> list[TestOutcome]:
     names = {node.node_id: node.name for node in end.nodes}
     # Results of this run come before those of earlier runs on the branch.
     results = {result.test_id: result for result in reversed(end.results)}

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from textwrap import dedent
 from typing import Any
 
@@ -10,27 +10,12 @@ import pytest
 
 from sparkwap.gate.facts import AuditTest, BuiltNode, TestResult
 from sparkwap.gate.settings import GateSettings
-from sparkwap.gate.summary import lines, next_of_not_closed, not_closed
-from sparkwap.gate.verdicts import Decision, decide
-from sparkwap.runs.watched import GateBypass
+from sparkwap.gate.verdicts import decide
+from sparkwap.runs.summary import lines, next_of_not_closed, not_closed
+from sparkwap.runs.types import RunEnd
 
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 BRANCH = "wap_1a2b3c4d"
-
-
-@dataclass(frozen=True)
-class Ended:
-    decision: Decision
-    nodes: tuple[BuiltNode, ...]
-    published: int
-    refused: str | None = None
-    seconds: float = 0.046
-    earlier: frozenset[str] = frozenset()
-    notices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    sequential: bool = False
-    watched: bool = True
-    caught: tuple[GateBypass, ...] = ()
-    continued: frozenset[str] = frozenset()
 
 
 def node(name: str, *parents: str, status: str = "built", kind: str = "model") -> BuiltNode:
@@ -67,7 +52,16 @@ def ended(
                 results.append(seen)
     decision = decide(nodes, tests, results, gate or GateSettings())
     live = 0 if refused else len(decision.publish)
-    closing = Ended(decision, tuple(nodes), live, refused, earlier=earlier, notices=notices or {})
+    closing = RunEnd(
+        decision,
+        tuple(nodes),
+        live,
+        refused,
+        seconds=0.046,
+        earlier=earlier,
+        notices=notices or {},
+        watched=True,
+    )
     return "\n".join(lines(closing, run_id=RUN, branch=BRANCH, **shown))
 
 
@@ -102,7 +96,7 @@ def test_a_rejected_run() -> None:
         sparkwap  run 1a2b3c4d on branch wap_1a2b3c4d
           rejected   insurance.stg_policies   test check_stg_policies_0 failed (1 row)
                                               test check_stg_policies_1 ended in an error
-          held       insurance.raw            waits for the run: 2 of 3 tables rejected or held (insurance.stg_policies, insurance.fct_premiums)
+          held       insurance.raw            waits for the run: 2 of 3 tables cannot publish (insurance.stg_policies, insurance.fct_premiums)
           held       insurance.fct_premiums   not built: upstream insurance.stg_policies was rejected
           Nothing was published (1 rejected and 2 held); readers of main still see the state before this run.
           Next: look at it as built   SPARKWAP_BRANCH=wap_1a2b3c4d dbt show --inline "select * from {{ ref('stg_policies') }}"
@@ -191,7 +185,7 @@ def test_tables_with_the_same_reason_share_a_line() -> None:
     nodes = [node(name) for name in ("raw", "a", "b")]
     text = ended(nodes, {"raw": ["fail"], "a": ["pass"]}).splitlines()
     assert text[2:4] == [
-        "  held       2 tables: waits for the run: 1 of 3 tables rejected (insurance.raw)",
+        "  held       2 tables: waits for the run: 1 of 3 tables cannot publish (insurance.raw)",
         "               insurance.a, insurance.b",
     ]
 
@@ -229,6 +223,8 @@ def test_many_reasons_are_cut() -> None:
 def test_versions_of_a_model_are_named() -> None:
     versioned = BuiltNode("model.lake.orders.v2", "s.orders_v2", "model", "built", "7", "bad")
     assert "{{ ref('orders', v=2) }}" in ended([versioned], {})
+    named = replace(versioned, node_id="model.lake.orders.vbeta")
+    assert "{{ ref('orders', v='beta') }}" in ended([named], {})
 
 
 def test_a_run_that_built_nothing_has_no_summary() -> None:
@@ -261,7 +257,7 @@ def test_notices_of_builds_are_shown() -> None:
 def test_a_publish_by_a_journal_is_not_called_a_transaction() -> None:
     built = node("a")
     decision = decide([built], [], [], GateSettings())
-    closing = Ended(decision, (built,), 1, sequential=True)
+    closing = RunEnd(decision, (built,), 1, None, 0.0, sequential=True, watched=True)
     text = "\n".join(lines(closing, run_id=RUN, branch=BRANCH))
     assert "Published 1 table in a sequential publish" in text
     assert "transaction" not in text

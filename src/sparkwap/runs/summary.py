@@ -1,21 +1,21 @@
 """The summary of a run: published, held and rejected tables, the reasons, and the next commands."""
 
+from __future__ import annotations
+
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from sparkwap.core import next_command
 from sparkwap.core.names import short_run_id
 from sparkwap.core.text import counted
 from sparkwap.gate.facts import BuiltNode
-from sparkwap.gate.next_steps import (
-    ClosedRun,
-    NodeOutcome,
-    discard_command,
-    next_steps,
-    node_outcomes,
-)
 from sparkwap.gate.verdicts import Outcome, Verdict
+from sparkwap.runs.next_steps import NodeOutcome, discard_command, next_steps, node_outcomes
+
+if TYPE_CHECKING:
+    from sparkwap.runs.types import RunEnd
 
 _ROWS_SHOWN = 20
 _REASONS_SHOWN = 3
@@ -33,7 +33,7 @@ TOGETHER = (
 
 
 def lines(
-    closing: ClosedRun,
+    closing: RunEnd,
     *,
     run_id: str,
     branch: str,
@@ -44,17 +44,9 @@ def lines(
     """Return the summary of a run, line by line, as plain text.
 
     Args:
-        closing: The gate's decision, its nodes, and the result of the publish: `published` counts
-            the tables that are live now, `refused` is the catalog's message, `seconds` is the time
-            that the publish took, `earlier` are the nodes that this invocation did not build,
-            `notices` are messages of their builds, such as a new column in a file, `sequential` is
-            true if the catalog has no transaction over several tables.
-        run_id: dbt's invocation id.
-        branch: The audit branch.
         remarks: More lines, after the totals.
         width: Columns of a line; None for no limit. A longer word, such as a quoted argument of a
             command, is not broken.
-        with_next: Whether to add the next commands.
 
     Returns:
         One line for each of up to 20 tables per outcome (tables with the same reason share a
@@ -77,14 +69,8 @@ def lines(
     return [*wrapped, *(next_lines(closing, branch, width) if with_next else ())]
 
 
-def next_lines(closing: ClosedRun, branch: str, width: int | None = None) -> list[str]:
-    """Return the next commands after a run, line by line.
-
-    Args:
-        closing: As for `lines`.
-        branch: The audit branch.
-        width: As for `lines`.
-    """
+def next_lines(closing: RunEnd, branch: str, width: int | None = None) -> list[str]:
+    """Return the next commands after a run, line by line."""
     return list(_next(next_steps(closing, branch), width))
 
 
@@ -94,8 +80,6 @@ def not_closed(*, run_id: str, branch: str, caught: Sequence[str] = ()) -> list[
     The gate is a hook, and dbt skips all hooks after a failed hook.
 
     Args:
-        run_id: dbt's invocation id.
-        branch: The audit branch.
         caught: Messages about the tables that the run has moved past the gate.
     """
     unchanged = "" if caught else "Readers of main see no change; "
@@ -173,7 +157,7 @@ def _notices_shown(verdict: Verdict) -> tuple[str, ...]:
     return verdict.notices if verdict.expected else ()
 
 
-def _notices(closing: ClosedRun) -> Iterable[str]:
+def _notices(closing: RunEnd) -> Iterable[str]:
     found = [
         f"{node.name}: {notice}"
         for node in closing.nodes
@@ -185,7 +169,7 @@ def _notices(closing: ClosedRun) -> Iterable[str]:
         yield f"{label}and {len(found) - _ROWS_SHOWN:,} more"
 
 
-def _totals(closing: ClosedRun, rows: Sequence[NodeOutcome]) -> Iterable[str]:
+def _totals(closing: RunEnd, rows: Sequence[NodeOutcome]) -> Iterable[str]:
     total, live = len(rows), closing.published
     counts = [(outcome, sum(row.outcome == outcome for row in rows)) for outcome in _OUTCOMES]
     if closing.refused is not None:
@@ -203,7 +187,7 @@ def _totals(closing: ClosedRun, rows: Sequence[NodeOutcome]) -> Iterable[str]:
         yield f"{_INDENT}Published {what} {how}{took}{tail}."
 
 
-def readers(closing: ClosedRun) -> str:
+def readers(closing: RunEnd) -> str:
     """Return what readers of main see after a run without publish, as the end of a sentence.
 
     It is only a period if nobody has watched `main`.

@@ -1,7 +1,10 @@
 """The next commands after a run."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkwap.core import next_command
 from sparkwap.gate.facts import LEFTOVER, LOAD, MOVED, NOT_RUN, PARTIAL, BuiltNode
@@ -10,48 +13,14 @@ from sparkwap.gate.verdicts import (
     HELD_WARNING,
     PUBLISHING_OFF,
     UNTESTED,
-    Decision,
     Outcome,
     Verdict,
 )
 
+if TYPE_CHECKING:
+    from sparkwap.runs.types import RunEnd
+
 _UNBUILT = (LOAD, MOVED)
-
-
-class CaughtMove(Protocol):
-    """A table that a run moved past the gate; see `sparkwap.runs.watched`."""
-
-    @property
-    def identifier(self) -> tuple[str, str]: ...
-    @property
-    def back(self) -> bool: ...
-
-
-class ClosedRun(Protocol):
-    """The end of a run; see `sparkwap.runs.types`."""
-
-    @property
-    def decision(self) -> Decision: ...
-    @property
-    def nodes(self) -> Sequence[BuiltNode]: ...
-    @property
-    def published(self) -> int: ...
-    @property
-    def refused(self) -> str | None: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def earlier(self) -> frozenset[str]: ...
-    @property
-    def notices(self) -> Mapping[str, tuple[str, ...]]: ...
-    @property
-    def sequential(self) -> bool: ...
-    @property
-    def watched(self) -> bool: ...
-    @property
-    def caught(self) -> Sequence[CaughtMove]: ...
-    @property
-    def continued(self) -> frozenset[str]: ...
 
 
 class NodeOutcome(NamedTuple):
@@ -62,19 +31,19 @@ class NodeOutcome(NamedTuple):
     verdict: Verdict
 
 
-def node_outcomes(closing: ClosedRun) -> list[NodeOutcome]:
+def node_outcomes(closing: RunEnd) -> list[NodeOutcome]:
     """Return the outcome of each node after the publish, or after the catalog refused it."""
     return [_node_outcome(node, closing) for node in closing.nodes]
 
 
-def _node_outcome(node: BuiltNode, closing: ClosedRun) -> NodeOutcome:
+def _node_outcome(node: BuiltNode, closing: RunEnd) -> NodeOutcome:
     verdict = closing.decision.verdicts[node.node_id]
     if verdict.outcome == "published" and closing.refused is not None:
         verdict = Verdict("held", ("the catalog refused the publish",))
     return NodeOutcome(verdict.outcome, node, verdict)
 
 
-def next_steps(closing: ClosedRun, branch: str) -> list[tuple[str, str]]:
+def next_steps(closing: RunEnd, branch: str) -> list[tuple[str, str]]:
     """Return the next steps after a run: the purpose of each, and its command."""
     kept = [row for row in node_outcomes(closing) if row.outcome != "published"]
     if not kept:
@@ -141,7 +110,6 @@ def _accept(branch: str, test: str) -> str:
 
 
 def _build(nodes: Sequence[BuiltNode], branch: str, *, upstream: bool = False) -> str:
-    """Return the command that builds these nodes and their descendants again."""
     # A leftover has only the name of its table, which dbt cannot select.
     named = [] if any(node.kind == LEFTOVER for node in nodes) else [n.node_id for n in nodes]
     return next_command.build(named, branch, upstream=upstream)
@@ -154,8 +122,8 @@ def _ways_from_held(kept: Sequence[NodeOutcome], branch: str) -> Iterable[tuple[
     if reasons & set(PARTIAL.values()):
         nodes = [node for _, node, _ in kept if node.status in PARTIAL]
         yield "build it whole", _build(nodes, branch)
-    elif any(node.stale for _, node, _ in kept):
-        yield "build it again", _build([node for _, node, _ in kept if node.stale], branch)
+    elif old := [node for _, node, _ in kept if node.stale or node.outdated]:
+        yield "build it again", _build(old, branch)
     elif any(reason.endswith(NOT_RUN["disabled"]) for reason in reasons):
         # If there is no other test, `dbt test` does nothing and runs no hooks.
         publish = next_command.operation(
@@ -178,4 +146,7 @@ def _ref(node_id: str) -> str:
     """Return the `ref` of a node: `model.shop.orders.v2` -> `ref('orders', v=2)`."""
     parts = node_id.split(".", 2)
     name, dot, version = parts[-1].rpartition(".v")
-    return f"ref('{name}', v={version})" if dot else f"ref('{parts[-1]}')"
+    if not dot:
+        return f"ref('{parts[-1]}')"
+    quoted = version if re.fullmatch(r"[\d.]+", version) else f"'{version}'"
+    return f"ref('{name}', v={quoted})"
