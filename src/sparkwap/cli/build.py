@@ -135,7 +135,6 @@ def list_unread(
     If the files of a model have a fault, the model's own build fails with the same message.
 
     Args:
-        models: the raw models.
         known: name to SHA-256 of the files that were read.
         target_folder: the folder with the indexes of the landing files.
         listing_id: the id of this listing, for the builds of the drops.
@@ -311,11 +310,8 @@ def _build_drops(
     """Build drops in their order, up to the first one that is not published.
 
     Args:
-        found: the drops, oldest first.
         run: builds what is unread, with more environment variables.
         published: returns which of some files are published.
-        faults: files and topics that could not be read.
-        tell: prints a line of progress.
         chosen: whether the arguments of dbt select nodes, perhaps not those that read the files.
     """
     builds, left, unread = list[Built](), list[Drop](), set[tuple[str, FileLayout]]()

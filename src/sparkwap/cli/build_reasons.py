@@ -93,13 +93,11 @@ def reason_to_build(
     the clock are at most a day old.
 
     Args:
-        manifest: The parsed project.
         publishes: All publishes of the lake, newest first.
         last_run: The newest row of the ledger's ``runs`` for this project and target.
         states: The present states of the tables and views.
         files: Change times of the files that are not in dbt's manifest: variables, flags, and
             settings of the gate.
-        now: The present time.
         session: A token of the profile's settings of Spark, and of dbt's ``dispatch``.
     """
     if why := _unknown_inputs(manifest):

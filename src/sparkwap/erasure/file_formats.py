@@ -98,8 +98,6 @@ def rows_of(
     """Yield batches of the rows of a data file, with the columns to keep; none of other files.
 
     Args:
-        kind: The format.
-        data: The file.
         keep: Which columns are needed; others may be read too. All if None.
     """
 

@@ -49,9 +49,7 @@ class Found:
 
     Attributes:
         places: The tables that may hold the subject.
-        rewrites: The rewrites that remove the subject from these tables.
         counts: All rows, deleted rows and changed rows, for each table with a rewrite.
-        proof: All files, with those that hold the subject.
         reach: File -> the tables that refer to it.
         others: The tables of other catalogs in the same database that refer to files of the
             subject.
@@ -90,10 +88,7 @@ class SubjectFinder:
     """Finds the subject. It changes only the progress in memory, to which it adds values.
 
     Args:
-        files: The lake's files.
         sql: Runs a statement in a Spark session that reads ``main``, and returns its rows.
-        nodes: The project's models, snapshots, seeds, sources and tests.
-        request: The request.
         journal: The progress of earlier calls with the same request.
     """
 
@@ -155,11 +150,7 @@ class SubjectFinder:
         return found
 
     def _check_values(self, reached: Sequence[SubjectTable]) -> None:
-        """Refuse a new value for a column that no table has, or that is nested.
-
-        Raises:
-            ConfigError: No marked table has such a personal column.
-        """
+        """Refuse a new value for a column that no table has, or that is nested."""
         columns = [(place.identifier, name) for place in reached for name in place.personal]
         legal = {name.lower() for _, name in columns}
         legal -= {n.lower() for table, n in columns if "<" in self._types(table).get(n, "<")}

@@ -33,7 +33,6 @@ class LakeFiles:
     """The files of a lake.
 
     Attributes:
-        lake: The lake.
         beside: Files and folders of the lake outside the warehouse.
         of_server: Folders of a running server's log and scratch files.
     """

@@ -67,7 +67,6 @@ class Erasure:
     """The two operations on one lake.
 
     Args:
-        lake: The lake.
         sql: Runs a statement in a Spark session that reads ``main``, and returns its rows.
         run_id: dbt's invocation id.
         nodes: Returns the project's models, snapshots, seeds, sources and tests.
@@ -274,10 +273,8 @@ class Erasure:
         """Expire the tables that held the subject, and delete their former files.
 
         Args:
-            found: The last look.
             there: The files at the first look.
             journal: Gets the files to which the tables refer until now.
-            path: The file of the journal.
         """
         state = "The erasure is published, but the maintenance may still write former rows"
         self._require_no_maintenance(state)
@@ -323,7 +320,6 @@ class Erasure:
         All others may belong to a commit that another writer has begun.
 
         Args:
-            found: The last look.
             there: The files at the first look: of the subject's files, only these go.
             journal: Has the former files of tables.
         """

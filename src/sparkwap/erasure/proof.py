@@ -29,7 +29,6 @@ class Scanned:
     """A file that was read.
 
     Attributes:
-        path: The file.
         format: ``parquet``, ``orc``, ``avro``, ``json``, ``gzip json`` or ``bytes``; ``unreadable``
             if its content does not have the format of its name.
         size: Its size in bytes.
@@ -50,8 +49,6 @@ class Scanner:
     """Reads files and finds the subject in them.
 
     Attributes:
-        search: The keys and values to search for.
-        tables: The tables of the lake.
         ignored: Columns that the request excludes, ``schema.table.column`` in lower case.
         reach: File, in one spelling -> the tables that refer to it, for files outside of the
             folders of tables.
@@ -166,8 +163,6 @@ class Scanner:
         """Return the columns of a marked table's file in which rows hold the subject that stay.
 
         Args:
-            path: The file.
-            data: Its content.
             keys: The subject's keys; None if all rows stay.
             changed: The columns (lower case) that get other values in the subject's rows; None if
                 these rows are deleted.

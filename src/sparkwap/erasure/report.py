@@ -96,8 +96,6 @@ def plan_result(request: Erase, found: Found, begun: Mapping[str, Any]) -> Erasu
     """Return the plan for programs.
 
     Args:
-        request: The operation.
-        found: What it has found now.
         begun: The numbers before the first change of an earlier call that has not ended, if any.
     """
     tables = (begun or before(found))["tables"]

@@ -31,7 +31,6 @@ class Rewrite:
     """The rewrite that removes the subject from a table.
 
     Attributes:
-        identifier: The table.
         columns: All of its columns.
         delete: The condition of the rows to delete; ``false`` for none.
         updates: The changes in other rows.

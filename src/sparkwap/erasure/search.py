@@ -115,8 +115,6 @@ class Search:
         """Return a search.
 
         Args:
-            keys: The keys.
-            values: The personal values by column.
             texts: The values that are texts. Numbers and dates are searched for only in their
                 own columns.
         """

@@ -54,8 +54,6 @@ class NodeColumns:
 
     Attributes:
         node_id: dbt's unique id.
-        identifier: Its table.
-        resource_type: dbt's resource type.
         columns: The ``meta`` of each column in its YAML.
         parents: Unique ids of the nodes that it reads.
     """
@@ -72,7 +70,6 @@ class SubjectTable:
     """A table that may hold the subject.
 
     Attributes:
-        identifier: Schema and table.
         keys: Key columns, which identify the subject's rows.
         personal: Columns with personal values.
         texts: Columns with free text that may name the subject.
@@ -152,7 +149,6 @@ def derived(
     tests, also of tests that are no longer in the project.
 
     Args:
-        nodes: All nodes of the project.
         marked: The marked tables, from `places`.
         columns: The tables of the lake with their columns.
     """
@@ -242,7 +238,6 @@ def check_columns(
     """Check that the marks name columns of their tables, of types on which they have an effect.
 
     Args:
-        marked: The marked tables.
         schemas: The present Iceberg schemas of the lake's tables.
 
     Raises:
@@ -311,7 +306,6 @@ def key_values(
     """Return for each key its text, and the texts of the values that it is in the key columns.
 
     Args:
-        keys: The keys, as they are given.
         kinds: The types of the key columns; empty if no table has one.
         skip: Leave out keys that cannot be a value of any key column.
 

@@ -65,7 +65,6 @@ class Compacted:
         head: The snapshot of `main` after; the same if Iceberg found nothing to rewrite.
         files: Number of data files before and after.
         delete_files: Number of delete files before and after.
-        added_bytes: The size of the new files.
     """
 
     base: int
@@ -83,8 +82,6 @@ def at_work(lake: Lake, identifier: Identifier, own: str = "") -> str | None:
     branch of a user that `main` could be moved to.
 
     Args:
-        lake: The lake.
-        identifier: The table.
         own: The branch of the maintenance itself.
     """
     if not lake.store.backend.atomic and lake.ledger.open_journals():
@@ -148,9 +145,7 @@ class Compactor:
     """Compacts tables of a lake, one after the other.
 
     Args:
-        lake: The lake.
         execute: Sends statements to Spark, in a session without a cache of tables.
-        run_id: The run of the maintenance.
         branch: A branch that nothing else uses, which names its side schemas. A lease is taken for
             it.
     """
@@ -167,9 +162,6 @@ class Compactor:
         """Rewrite a table's files.
 
         Args:
-            identifier: The table.
-            work: What to rewrite.
-            rules: The rules of the table.
             max_files: The most files to rewrite; None for all.
 
         Raises:
@@ -303,7 +295,6 @@ def rewritten_main(live: md.Document, clone: md.Document, run_id: str) -> Metada
     Args:
         live: The live table, with `main` as it was when the clone was made.
         clone: Its clone, after the rewrite.
-        run_id: The run of the maintenance.
     """
     start, head = md.main_of(live), md.main_of(clone)
     rewritten = md.snapshot(clone, head) if head is not None else None
@@ -339,9 +330,6 @@ def statements(
 
     Args:
         catalog: The catalog's name in Spark.
-        clone: The clone.
-        work: What to rewrite.
-        rules: The rules of the table.
         max_files: The most files to rewrite; None for all.
         ordered: Whether the table has a sort order of its own.
     """
@@ -371,10 +359,6 @@ def same_by_files(before: StateFiles, after: StateFiles) -> bool:
     and all other files and their deletes are the same. Iceberg has copied the rows; the numbers
     show that it has left out none, and has not missed a delete. Deletes of which a file is not
     known to be the only target prove nothing, and neither do two deletes of one row.
-
-    Args:
-        before: The files of a state.
-        after: The files of the rewritten state.
     """
     old, new = _by_path(before.data), _by_path(after.data)
     if any(new[path] != file for path, file in old.items() if path in new):

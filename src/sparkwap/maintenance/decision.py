@@ -19,7 +19,6 @@ class BranchFact:
     """An audit branch.
 
     Attributes:
-        name: The branch.
         of_run: A run made the branch for itself; False if a user has named it.
         ours: sparkwap opened it, not a user.
         last_seen: The last write, audit or heartbeat of a run; None if not known.
@@ -41,7 +40,6 @@ class TagFact:
 
     Attributes:
         table: ``schema.name``.
-        name: The tag.
         branch: The audit branch whose base the tag marks; None for other tags.
         needed: For the base of a branch: the table has the branch, or its run lives. For a
             receipt: it marks the snapshot that readers see now.
@@ -66,7 +64,6 @@ class ManifestFact:
     """A manifest in the ledger: the code of publishes and runs.
 
     Attributes:
-        hash: Its hash.
         needed: It is the code of a table's latest publish, or of a run on an open branch.
         last_used: The last time that it was needed, stored, or used by a run.
     """
@@ -113,11 +110,7 @@ def decide(
     """Decide what to sweep.
 
     Args:
-        branches: The open audit branches.
-        tags: sparkwap's tags.
-        limits: The ages.
         now: The catalog's time.
-        manifests: The manifests in the ledger.
     """
     swept: list[Swept] = []
     kept: list[Kept] = []

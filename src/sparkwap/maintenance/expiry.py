@@ -37,7 +37,6 @@ class Expired:
     """The result of the expiry of a table.
 
     Attributes:
-        identifier: The table.
         snapshots: Number of removed snapshots.
         refs: Removed branches and tags.
         kept: The snapshot of `main`; None for an empty table.
@@ -65,9 +64,6 @@ def expire(
     stay, and the proof of the erasure reads them.
 
     Args:
-        lake: The lake.
-        identifier: The table.
-        run_id: The run that expires it.
         check: Gets the metadata that the commit replaces, and raises to stop it.
 
     Raises:

@@ -33,7 +33,6 @@ def reachable(lake: Lake, rows: Collection[Pointer] | None = None) -> dict[str, 
     manifest lists, manifests, data files, delete files and statistics of all snapshots.
 
     Args:
-        lake: The lake.
         rows: The tables and views; None for those of all catalogs in the same database.
     """
     found: dict[str, set[Identifier]] = {}
@@ -54,7 +53,6 @@ def files_of_document(lake: Lake, location: str, document: md.Document) -> set[s
     """Return a metadata file and all files to which it refers, in all snapshots.
 
     Args:
-        lake: The lake.
         location: The metadata file.
         document: Its content, or its content after a planned change.
 
@@ -135,11 +133,7 @@ def _above(path: str, warehouse: Path | None) -> Iterator[Path]:
 
 
 def delete_files(lake: Lake, paths: Collection[str]) -> None:
-    """Delete files to which nothing refers, and the folders that become empty.
-
-    Raises:
-        CatalogError: Files could not be deleted.
-    """
+    """Delete files to which nothing refers, and the folders that become empty."""
     left = lake.store.delete(sorted(path for path in paths if not path.endswith("/")))
     _delete_markers(lake, paths)
     warehouse = local_path(lake.warehouse)

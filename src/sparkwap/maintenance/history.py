@@ -48,7 +48,6 @@ def outdated(
     and the compactions of others from its rows to `main`, or to the state to roll back to.
 
     Args:
-        document: The table's metadata.
         now_ms: The time from which ages count, in milliseconds since the epoch.
         keep_ms: For how long all of the history stays.
         keep_publishes: How many of the latest publishes stay.

@@ -47,9 +47,7 @@ class TableInspector:
     """Inspects tables, without changing anything.
 
     Args:
-        lake: The lake.
         branch: The branch of the maintenance itself.
-        upkeep: The settings.
         rules: See `Maintainer`.
 
     Attributes:
@@ -78,9 +76,6 @@ class TableInspector:
 
         Args:
             wanted: Names of tables (``schema.name``) or schemas; all if empty.
-
-        Raises:
-            SparkwapError: A wanted table or schema is not among them.
         """
         marked = self._lake.store.backend.side_schemas()
         rows = [
@@ -123,9 +118,7 @@ class TableInspector:
         A table that cannot be read does not stop the others; its report says why.
 
         Args:
-            row: The table.
             now: The time from which ages count.
-            cores: The cores of the engine.
             everything: Compact whatever can be compacted.
         """
         try:

@@ -20,10 +20,7 @@ class TableReport:
     Attributes:
         name: ``schema.name``.
         files: Number of data files; None if its files were not read.
-        delete_files: Number of delete files.
-        bytes: The size of its data files.
         readings: Readings in a day.
-        choice: The decision about its files.
         done: What the compaction did; None if there was none.
         seconds: How long that took.
         outdated: The parts of its history that are no longer needed.
@@ -81,7 +78,6 @@ def lines(report: Report, *, short: bool = False) -> list[str]:
     """Return a report as lines of text.
 
     Args:
-        report: The report.
         short: Leave out the tables with which nothing was done.
     """
     found: list[str] = []

@@ -60,7 +60,6 @@ class Folder:
     """A table's folder with files to delete.
 
     Attributes:
-        path: The folder.
         files: The files to which nothing refers, in the order of deletion.
         former: No table uses the folder, so it is deleted with its last file.
     """
@@ -109,11 +108,9 @@ def find(
     """Find the files to which nothing refers.
 
     Args:
-        lake: The lake.
         documents: The metadata of all rows that the catalog has, or would have after a sweep.
         roots_since: Publishes since this time can still be rolled back, so the tables which they
             replaced stay; None for all publishes.
-        written_before: Find only files from before this time.
         to_remove: The metadata of tables and views that a sweep would remove.
 
     Raises:
@@ -158,10 +155,6 @@ def delete(
     Args:
         lake: The lake.
         orphans: The files, from `find`.
-        documents: The metadata that `find` has read.
-
-    Yields:
-        The folders with the deleted files.
 
     Raises:
         CatalogError: New metadata cannot be read, or some files could not be deleted.

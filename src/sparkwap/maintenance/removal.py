@@ -34,7 +34,6 @@ class SweptBranch:
     """A branch that was removed.
 
     Attributes:
-        branch: The branch.
         tables: Tables that had the branch.
         side: Tables and views in its side schemas.
         schemas: Its side schemas.
@@ -66,10 +65,6 @@ def sweep_branch(
     the age of the branch again. It deletes no files.
 
     Args:
-        lake: The lake.
-        branch: The audit branch.
-        run_id: The run that sweeps.
-        reason: The reason, for the ledger.
         older_than: Remove only snapshots from before this time, and none during a replay; a later
             sweep removes the others.
         last_seen: The last activity on the branch, by which it is past its age; None for any.
@@ -159,15 +154,7 @@ def sweep_table(
     tags that are needed again.
 
     Args:
-        lake: The lake.
-        identifier: The table.
-        tags: The tags.
-        run_id: The run that sweeps.
-        reason: The reason, for the ledger.
         older_than: Remove only snapshots from before this time.
-
-    Returns:
-        The removed tags, and the number of removed snapshots.
 
     Raises:
         CatalogError: Other writers were faster in each try, or the database failed.
@@ -220,7 +207,6 @@ def unreferenced(document: md.Document, dropped: Collection[str], before_ms: int
     """Return the snapshots that runs have written and that no branch or tag reaches. Pure.
 
     Args:
-        document: A table's metadata.
         dropped: Branches and tags that will be removed.
         before_ms: Return only snapshots from before this time, in milliseconds since the epoch.
 

@@ -39,11 +39,7 @@ class Rules:
 
     @classmethod
     def of(cls, given: Any, table: str) -> Rules:
-        """Return the rules in a config; ``false`` stands for ``compact: false``.
-
-        Raises:
-            ConfigError: A key is unknown, or a value is not legal.
-        """
+        """Return the rules in a config; ``false`` stands for ``compact: false``."""
         if given is None or isinstance(given, bool):
             return cls(compact=given is not False)
         problem = None

@@ -40,12 +40,9 @@ class Survey:
 
     Attributes:
         now: The catalog's time.
-        branches: The open audit branches.
         tags: sparkwap's tags on live tables.
         leases: All leases, and whether the run of each lives.
-        rows: All rows of the catalog.
         side_schemas: Side schema -> audit branch.
-        manifests: The manifests in the ledger.
     """
 
     now: datetime
@@ -83,11 +80,7 @@ class _Seen:
 
 
 def take_survey(lake: Lake) -> Survey:
-    """Collect the facts about everything that a sweep could remove.
-
-    Raises:
-        CatalogError: A metadata file is missing or cannot be read.
-    """
+    """Collect the facts about everything that a sweep could remove."""
     now = lake.leases.now()
     leases = tuple((lease, leasing.alive(lease, now)) for lease in lake.leases.all())
     rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
@@ -227,7 +220,6 @@ def is_needed(document: md.Document, tag: str, in_use: Collection[str]) -> bool:
     """Return whether a table needs a tag of sparkwap now; see `TagFact`. Pure.
 
     Args:
-        document: The table's metadata.
         tag: The base tag of a branch, or another tag of the table.
         in_use: The branches of living runs.
     """
@@ -274,10 +266,7 @@ def manifest_facts(
     publish before it. So a manifest is used until a later publish has replaced it in each table.
 
     Args:
-        kept: The manifests.
-        runs: Rows of the ledger's ``runs``.
         publishes: All publishes, newest first.
-        open_branches: Names of the open branches.
     """
     used = {manifest.hash: manifest.stored_at for manifest in kept}
     needed = set()

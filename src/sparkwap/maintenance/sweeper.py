@@ -29,8 +29,6 @@ class SweepReport:
     """The result, or the preview, of a sweep.
 
     Attributes:
-        plan: The decision.
-        found: The files to which nothing refers.
         done: False for a preview, which changes nothing.
         branches: Branch -> number of tables and views on it.
         snapshots: Number of snapshots of runs that no branch and no tag reaches.
@@ -58,8 +56,6 @@ class Sweeper:
     """Sweeps one lake.
 
     Args:
-        lake: The lake.
-        run_id: The run that sweeps, for the ledger.
         limits: The ages.
         retention_days: Days for which a publish can be rolled back, so that the tables which it
             replaced stay; None for ever.
@@ -79,11 +75,7 @@ class Sweeper:
         self._retention = retention_days
 
     def look(self) -> SweepReport:
-        """Return what a sweep would remove now, without changing anything.
-
-        Raises:
-            CatalogError: Metadata cannot be read.
-        """
+        """Return what a sweep would remove now, without changing anything."""
         survey, plan = self._decided()
         gone = {branch.name for branch in plan.branches}
         tags = _by_table(plan.tags)
@@ -271,7 +263,6 @@ def end_of_run(lake: Lake, run_id: str, settings: GateSettings) -> list[str]:
     Args:
         lake: The lake.
         run_id: The run that has ended and released its lease.
-        settings: Its settings.
 
     Returns:
         The lines to print; none if nothing was removed. A sweep that fails prints a line and does
@@ -297,7 +288,6 @@ def lines(report: SweepReport, again: str) -> list[str]:
     """Return a report as lines of text.
 
     Args:
-        report: The report.
         again: The command that carries out a preview; empty for a sweep at the end of a run.
     """
     found: list[str] = []

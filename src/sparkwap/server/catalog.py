@@ -33,9 +33,6 @@ def catalog_properties(config: ServerConfig) -> dict[str, str]:
     """Return the PyIceberg properties of the server's catalog.
 
     Use: ``load_catalog(CATALOG_NAME, **catalog_properties(config))``. Needs no running server.
-
-    Raises:
-        ConfigError: ``catalog_uri`` is not a URI of a supported catalog.
     """
     if uses_rest(config):
         uri = str(config.catalog_uri)

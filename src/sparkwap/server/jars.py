@@ -155,11 +155,7 @@ def _absent(jars: list[Jar], directory: Path) -> list[Jar]:
 
 
 def verify(jar: Jar, path: Path) -> Path:
-    """Return ``path`` if its content has the checksum of ``jar``.
-
-    Raises:
-        JarError: the checksum differs.
-    """
+    """Return ``path`` if its content has the checksum of ``jar``."""
     with path.open("rb") as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
     if actual != jar.sha256:

@@ -28,12 +28,10 @@ class ServerStatus:
     """The status of a running server, for ``sparkwap server status``.
 
     Attributes:
-        endpoint: the addresses of the server.
         ready: whether both endpoints listen.
         uptime: seconds since the start.
         idle: seconds since the last client.
         rss: resident memory in bytes.
-        descriptors: number of open file descriptors.
         clients: ids of the client processes.
     """
 
@@ -53,7 +51,6 @@ def ensure(config: ServerConfig, progress: Progress) -> Endpoint:
     concurrently; only one server is started.
 
     Args:
-        config: the server's settings.
         progress: receives a line of text at once and then every few seconds, while jars are fetched
             or the server starts.
 
