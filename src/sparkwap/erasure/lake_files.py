@@ -18,7 +18,6 @@ from sparkwap.erasure.file_search import Owned
 from sparkwap.erasure.proof import Proof, Scanned, Scanner
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import SubjectTable
-from sparkwap.maintenance import file_references
 from sparkwap.publish.lake import Lake
 
 _PATHS = tuple(f"write.{kind}.path" for kind in ("data", "metadata", "object-storage"))
@@ -74,8 +73,8 @@ class LakeFiles:
 
     def server_paths(self) -> list[str]:
         """Return the log and scratch files of the server."""
-        folders = map(str, self.of_server)
-        return [path for folder in folders for path in file_references.files_of(self.lake, folder)]
+        files = self.lake.store.files
+        return [file.path for folder in self.of_server for file in files.listing(str(folder))]
 
     def scanner(
         self,

@@ -34,7 +34,6 @@ from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.erasure import report
-from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.file_search import LEDGER_IDS
 from sparkwap.erasure.finder import Found, Sql, SubjectFinder
 from sparkwap.erasure.lake_files import LakeFiles
@@ -423,19 +422,14 @@ class Erasure:
         late = sorted(set(self._files.paths()) - set(paths))
         proof = Proof((*proof.files, *self._files.scan(scanner, late).files))
         of_server = self._files.scan(scanner, self._files.server_paths())
-        conditions = Conditions(journal.salt)
         document = report.document(
             request,
+            found,
+            journal,
             proof,
             run_id=self._run_id,
-            keys=sorted(conditions.digest(key) for key in journal.keys),
-            salt=journal.salt,
-            before=journal.report,
             forgotten=forgotten,
-            outside=journal.outside,
             of_server=[file.path for file in of_server.holding],
-            shared=sum(found.shared.values()),
-            names=len(found.search.names),
             not_reached=report.not_reached(
                 object_store=local_path(self._lake.warehouse) is None,
                 catalog_server=not self._lake.store.backend.atomic,

@@ -8,7 +8,7 @@ in paths, summaries of snapshots, and the bytes of all other files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from urllib.parse import unquote
@@ -129,15 +129,11 @@ class Scanner:
 
         Each value comes with a flag: whether it is a text.
         """
-        owner = self.owner(path)
-        if owner is None or owner.place is None or not owner.place.keys:
-            return {}
         found: dict[str, set[tuple[str, bool]]] = {}
-        for is_subject, _, columns in self._personal(owner, path, data):
-            for name, column in _leaves(owner, columns, is_subject):
-                for value in column.to_pylist():
-                    if text := text_of(value):
-                        found.setdefault(name, set()).add((text, isinstance(value, str)))
+        for name, column in self._personal(path, data, of_others=False):
+            for value in column.to_pylist():
+                if text := text_of(value):
+                    found.setdefault(name, set()).add((text, isinstance(value, str)))
         return found
 
     def shared(self, path: str, data: Data, values: Wanted) -> dict[str, set[str]]:
@@ -145,16 +141,12 @@ class Scanner:
 
         A row without a key may be the subject's.
         """
-        owner = self.owner(path)
-        if owner is None or owner.place is None or not owner.place.keys:
-            return {}
         found: dict[str, set[str]] = {}
-        for _, is_other, columns in self._personal(owner, path, data):
-            for name, column in _leaves(owner, columns, is_other):
-                wanted = values.get(name, frozenset())
-                for text in map(text_of, candidates(column, wanted)):
-                    if text in wanted:
-                        found.setdefault(name, set()).add(text)
+        for name, column in self._personal(path, data, of_others=True):
+            wanted = values.get(name, frozenset())
+            for text in map(text_of, candidates(column, wanted)):
+                if text in wanted:
+                    found.setdefault(name, set()).add(text)
         return found
 
     def staying(
@@ -195,11 +187,15 @@ class Scanner:
         return found
 
     def _personal(
-        self, owner: Owned, path: str, data: Data
-    ) -> Iterator[tuple[pa.BooleanArray, pa.BooleanArray, list[tuple[str, pa.Array]]]]:
-        """Yield for each batch the subject's rows, those of others, and the personal columns."""
-        place = owner.place
-        if place is None or not place.personal:
+        self, path: str, data: Data, *, of_others: bool
+    ) -> Iterator[tuple[str, pa.Array]]:
+        """Yield the personal values in the subject's rows, or in those of others.
+
+        They come by the names of the columns and of their fields.
+        """
+        owner = self.owner(path)
+        place = owner.place if owner else None
+        if place is None or not (place.keys and place.personal):
             return
         keys = {key.lower() for key in place.keys}
         personal = {part for n in place.personal for part in (n, n.partition(".")[0])}
@@ -214,20 +210,15 @@ class Scanner:
                 for field, column in zip(batch.schema, batch.columns, strict=True)
             ]
             found = [column for name, column in columns if name in keys]
-            if found:
-                own = reduce(pc.or_, [equal(column, self.search.keys) for column in found])
-                others = pc.and_not(reduce(pc.or_, map(filled, found)), own)
-                yield own, others, columns
-
-
-def _leaves(
-    owner: Owned, columns: Iterable[tuple[str, pa.Array]], rows: pa.BooleanArray
-) -> Iterator[tuple[str, pa.Array]]:
-    """Yield the personal values in some rows, by the names of the columns and of their fields."""
-    for name, column in columns:
-        for inner_name, inner in leaves(filtered(column, rows), name):
-            if owner.place is not None and owner.place.is_personal(inner_name):
-                yield inner_name, inner
+            if not found:
+                continue
+            rows = reduce(pc.or_, [equal(column, self.search.keys) for column in found])
+            if of_others:
+                rows = pc.and_not(reduce(pc.or_, map(filled, found)), rows)
+            for name, column in columns:
+                for inner_name, inner in leaves(filtered(column, rows), name):
+                    if place.is_personal(inner_name):
+                        yield inner_name, inner
 
 
 @dataclass(frozen=True)

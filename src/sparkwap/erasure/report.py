@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import Identifier, TableState
 from sparkwap.catalog import metadata as md
+from sparkwap.erasure.conditions import Conditions
+from sparkwap.erasure.progress import ErasureProgress
 from sparkwap.erasure.proof import Proof
 from sparkwap.erasure.request import Erase
 from sparkwap.maintenance.expiry import Expired
@@ -135,29 +137,26 @@ def before(found: Found) -> dict[str, Any]:
 
 def document(
     request: Erase,
+    found: Found,
+    journal: ErasureProgress,
     proof: Proof,
     *,
     run_id: str,
-    keys: Sequence[str],
-    salt: str,
-    before: Mapping[str, Any],
     forgotten: Sequence[Expired],
-    outside: Sequence[str],
     of_server: Sequence[str],
-    shared: int,
-    names: int,
-    not_reached: Sequence[str] = (),
+    not_reached: Sequence[str],
 ) -> dict[str, Any]:
     """Return the report, from the results of the operation."""
+    keys = sorted(map(Conditions(journal.salt).digest, journal.keys))
     return {
         "operation": request.name,
         "run_id": run_id,
         "subject": request.subject,
-        "keys": {"count": len(keys), "sha256_of_salt_and_key": list(keys), "salt": salt},
+        "keys": {"count": len(keys), "sha256_of_salt_and_key": keys, "salt": journal.salt},
         "columns": sorted(request.new_values),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "clean": proof.clean,
-        "before": dict(before),
+        "before": journal.report,
         "expired": [
             {
                 "table": ".".join(expired.identifier),
@@ -166,10 +165,10 @@ def document(
             }
             for expired in forgotten
         ],
-        "values_shared_with_others": shared,
-        "values_that_are_names": names,
+        "values_shared_with_others": sum(found.shared.values()),
+        "values_that_are_names": len(found.search.names),
         "not_looked_at": sorted(request.ignored),
-        "outside_the_lake": list(outside),
+        "outside_the_lake": journal.outside,
         "of_the_running_server": list(of_server),
         "not_reached": list(not_reached),
         "files": [

@@ -8,7 +8,7 @@ rows (`content_equality.SAME_ROWS_AS`), so that runs which have read the table n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from sparkwap.catalog.content_equality import (
     rows_since,
     same_rows_as,
 )
-from sparkwap.catalog.file_plan import DataFile, StateFiles
+from sparkwap.catalog.file_plan import StateFiles
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
@@ -238,19 +238,17 @@ class Compactor:
 
         `main` is read by its name, because a version is read with the columns of its time.
         """
-        names = [column.name for column in self._columns(side)]
-        listed = ", ".join(map(quote, names))
-        read = [
-            list(map(list, self._execute(fingerprint(query, names))))
-            for table in (identifier, side.identifier)
-            for query in (f"select {listed} from {_table(self._lake.name, table)}",)
-        ]
-        return read[0] == read[1]
-
-    def _columns(self, side: Pointer) -> Sequence[Any]:
         state = self._lake.state(side.identifier)
         assert state is not None
-        return state.columns
+        names = [column.name for column in state.columns]
+        listed = ", ".join(map(quote, names))
+
+        def read(table: Identifier) -> list[list[Any]]:
+            full = ".".join(map(quote, (self._lake.name, *table)))
+            query = fingerprint(f"select {listed} from {full}", names)
+            return list(map(list, self._execute(query)))
+
+        return read(identifier) == read(side.identifier)
 
     def _move(self, identifier: Identifier, base: md.Document, side: Pointer) -> None:
         """Move `main` to the rewritten files, if it is still at the snapshot that was rewritten."""
@@ -360,7 +358,7 @@ def same_by_files(before: StateFiles, after: StateFiles) -> bool:
     show that it has left out none, and has not missed a delete. Deletes of which a file is not
     known to be the only target prove nothing, and neither do two deletes of one row.
     """
-    old, new = _by_path(before.data), _by_path(after.data)
+    old, new = ({one.path: one for one in state.data} for state in (before, after))
     if any(new[path] != file for path, file in old.items() if path in new):
         return False
     removed = {path: file for path, file in old.items() if path not in new}
@@ -382,15 +380,7 @@ def same_by_files(before: StateFiles, after: StateFiles) -> bool:
     return sum(one.rows for one in removed.values()) - deleted == sum(one.rows for one in added)
 
 
-def _by_path(files: Sequence[DataFile]) -> Mapping[str, DataFile]:
-    return {one.path: one for one in files}
-
-
 def _files(lake: Lake, document: md.Document, snapshot_id: int) -> StateFiles:
     snapshot = md.snapshot(document, snapshot_id)
     assert snapshot is not None
     return Snapshot(lake.store, document, snapshot).files()
-
-
-def _table(catalog: str, identifier: Identifier) -> str:
-    return ".".join(map(quote, (catalog, *identifier)))

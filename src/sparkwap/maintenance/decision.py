@@ -74,8 +74,8 @@ class ManifestFact:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
-    """A branch or tag to remove, and the reason in words."""
+class Reasoned:
+    """A branch or tag that is removed or stays, and why, in words."""
 
     name: str
     reason: str
@@ -83,20 +83,12 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A branch that stays, and the reason in words."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class SweepPlan:
     """The branches, tags and manifests (hashes) to remove, and the branches that stay."""
 
-    branches: tuple[Swept, ...]
-    kept: tuple[Kept, ...]
-    tags: tuple[Swept, ...]
+    branches: tuple[Reasoned, ...]
+    kept: tuple[Reasoned, ...]
+    tags: tuple[Reasoned, ...]
     manifests: tuple[str, ...] = ()
 
 
@@ -112,21 +104,21 @@ def decide(
     Args:
         now: The catalog's time.
     """
-    swept: list[Swept] = []
-    kept: list[Kept] = []
+    swept: list[Reasoned] = []
+    kept: list[Reasoned] = []
     for branch in branches:
         reason = why_kept(branch, limits, now)
         if reason is None and branch.last_seen is not None:
             age = words(now - branch.last_seen)
-            swept.append(Swept(branch.name, f"no activity for {age}"))
+            swept.append(Reasoned(branch.name, f"no activity for {age}"))
         else:
-            kept.append(Kept(branch.name, str(reason)))
+            kept.append(Reasoned(branch.name, str(reason)))
     gone = {branch.name for branch in swept}
     return SweepPlan(
         tuple(swept),
         tuple(kept),
         tuple(
-            Swept(tag.name, reason, tag.table)
+            Reasoned(tag.name, reason, tag.table)
             for tag in tags
             for reason in [_why_tag_goes(tag, gone, now)]
             if reason is not None
@@ -148,7 +140,8 @@ def why_kept(branch: BranchFact, limits: Limits, now: datetime) -> str | None:
         return "it was not opened by sparkwap"
     if branch.last_seen is None:
         return "its age is not known; drop it by hand: wap_discard"
-    age, limit = now - branch.last_seen, _limit(limits, branch)
+    age = now - branch.last_seen
+    limit = timedelta(days=limits.run_days if branch.of_run else limits.named_days)
     if age < limit:
         return f"{words(age)} old; the limit is {words(limit)}"
     return None
@@ -171,7 +164,3 @@ def words(span: timedelta) -> str:
     """Return an age in words, rounded down: ``8 days``."""
     seconds = span.total_seconds()
     return text.age(seconds) if seconds >= 0 else "less than 0 s (clocks differ)"
-
-
-def _limit(limits: Limits, branch: BranchFact) -> timedelta:
-    return timedelta(days=limits.run_days if branch.of_run else limits.named_days)

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 
-def files_of(lake: Lake, folder: str) -> list[str]:
-    """Return the locations of all files below a folder; see `WarehouseFiles.listing`."""
-    return [file.path for file in lake.store.files.listing(folder)]
-
-
 def reachable(lake: Lake, rows: Collection[Pointer] | None = None) -> dict[str, set[Identifier]]:
     """Return all files to which tables and views refer, with these tables.
 
@@ -35,18 +30,16 @@ def reachable(lake: Lake, rows: Collection[Pointer] | None = None) -> dict[str, 
     Args:
         rows: The tables and views; None for those of all catalogs in the same database.
     """
+
+    def files_of(row: Pointer) -> set[str]:
+        return files_of_document(lake, row.location, lake.store.load(row.location))
+
     found: dict[str, set[Identifier]] = {}
     rows = lake.store.backend.known() if rows is None else rows
-    for row, files in zip(
-        rows, lake.store.map(lambda r: _files_of_row(lake, r), rows), strict=True
-    ):
+    for row, files in zip(rows, lake.store.map(files_of, rows), strict=True):
         for file in files:
             found.setdefault(plain_location(file), set()).add(row.identifier)
     return found
-
-
-def _files_of_row(lake: Lake, row: Pointer) -> set[str]:
-    return files_of_document(lake, row.location, lake.store.load(row.location))
 
 
 def files_of_document(lake: Lake, location: str, document: md.Document) -> set[str]:

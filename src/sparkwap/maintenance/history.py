@@ -74,9 +74,8 @@ def outdated(
             kept |= set(bases.get(name, ()))
             heads |= set(bases.get(name, ()))
             receipts |= {ref.snapshot_id} if is_publish_tag(name) else set()
+            continue
         for number, one in enumerate(md.ancestors(document, ref.snapshot_id)):
-            if ref.type == "tag":
-                break
             young = until.get(int(one["snapshot-id"]), now_ms) >= since
             if name != md.MAIN or young or number < least:
                 kept.add(int(one["snapshot-id"]))

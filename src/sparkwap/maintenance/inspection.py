@@ -98,17 +98,15 @@ class TableInspector:
         return chosen
 
     def _ours(self, row: Pointer) -> bool:
-        known = self._rules is None or row.identifier in self._rules
-        if row.identifier[0] != LEDGER_SCHEMA and not known:
+        of_ledger = row.identifier[0] == LEDGER_SCHEMA
+        if not (of_ledger or self._rules is None or row.identifier in self._rules):
             return False
         try:
             document = self._lake.store.load(row.location)
         except CatalogError:
             return False
-        if keeps_files(document):
-            return False
-        gated = md.is_gated(md.properties_of(document))
-        return gated or row.identifier[0] == LEDGER_SCHEMA
+        gated = of_ledger or md.is_gated(md.properties_of(document))
+        return gated and not keeps_files(document)
 
     def inspect(
         self, row: Pointer, now: datetime, cores: int, everything: bool

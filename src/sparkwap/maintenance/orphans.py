@@ -20,11 +20,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.files import local_path
+from sparkwap.catalog.files import StoredFile, local_path
 from sparkwap.catalog.files import plain_location as plain
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.snapshot_files import PRIVATE
@@ -47,15 +47,6 @@ _PARTS = ("data", "metadata")
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A file in a listing; ``modified`` is the time when it was written."""
-
-    path: str
-    size: int
-    modified: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class Folder:
     """A table's folder with files to delete.
 
@@ -65,7 +56,7 @@ class Folder:
     """
 
     path: str
-    files: tuple[Listed, ...]
+    files: tuple[StoredFile, ...]
     former: bool
 
     @property
@@ -121,13 +112,14 @@ def find(
         return Orphans((), {warehouse: "keys that the catalog vends cannot list the warehouse"})
     publishes, sweeps = lake.ledger.rows("publishes"), lake.ledger.rows("sweeps")
     former = former_documents(lake, documents, publishes, roots_since)
-    listed = listing(lake, lake.warehouse)
+    # Before what is reached, so that no file can be missing there.
+    listed = lake.store.files.listing(lake.warehouse)
     reached = _reached(lake, documents, former)
     reached |= {plain(path) for row in publishes for path in recent_metadata(row, roots_since)}
     names = {_name(path) for path in reached}
     known = known_folders(lake, documents, former, to_remove, publishes, sweeps)
-    by_folder: dict[str, list[Listed]] = {}
-    for file in listed:
+    by_folder: dict[str, list[StoredFile]] = {}
+    for file in (one for one in listed if not one.path.endswith("/")):
         folder = _folder_of(plain(file.path), warehouse, known)
         if folder is not None:
             by_folder.setdefault(folder, []).append(file)
@@ -135,7 +127,12 @@ def find(
     left_alone: dict[str, str] = {}
     for path, files in sorted(by_folder.items()):
         lone = set(unreachable([plain(file.path) for file in files], reached))
-        orphans = [f for f in files if plain(f.path) in lone and f.modified < written_before]
+        orphans = [
+            file
+            for file in files
+            # A file without a time counts as new, so it is not deleted.
+            if plain(file.path) in lone and file.modified and file.modified < written_before
+        ]
         if not orphans:
             continue
         reason = _why_left_alone(lake, path, files, lone, names, known, warehouse)
@@ -197,16 +194,6 @@ def _reached_since(lake: Lake, known: set[str]) -> set[str]:
     return _reached(lake, fresh, {}, others=False)
 
 
-def listing(lake: Lake, folder: str) -> list[Listed]:
-    """Return all files below a folder, with size and time; links are not followed."""
-    return [
-        # A file without a time counts as new, so it is not deleted.
-        Listed(file.path, file.size, file.modified or datetime.max.replace(tzinfo=UTC))
-        for file in lake.store.files.listing(folder)
-        if not file.path.endswith("/")
-    ]
-
-
 def _reached(
     lake: Lake,
     documents: Mapping[Pointer, md.Document],
@@ -249,7 +236,7 @@ def _folder_of(path: str, warehouse: str, known: KnownFolders) -> str | None:
 def _why_left_alone(
     lake: Lake,
     folder: str,
-    files: Sequence[Listed],
+    files: Sequence[StoredFile],
     lone: Collection[str],
     names: Collection[str],
     known: KnownFolders,

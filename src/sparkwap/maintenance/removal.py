@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from sparkwap.catalog.backend import Guard
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.model import Identifier, LedgerRows
-from sparkwap.catalog.pointers import Pointer, PointerUpdate, changed_names, dropped_rows
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import GateError
 from sparkwap.core.names import base_tag
@@ -31,20 +31,13 @@ class InUse(GateError):
 
 @dataclass(frozen=True)
 class SweptBranch:
-    """A branch that was removed.
+    """What was removed with a branch.
 
     Attributes:
-        tables: Tables that had the branch.
-        side: Tables and views in its side schemas.
-        schemas: Its side schemas.
         snapshots: Number of snapshots that only the branch reached.
-        leases: Leases of dead runs on the branch, which were removed too.
+        leases: Leases of dead runs on the branch.
     """
 
-    branch: str
-    tables: tuple[Identifier, ...]
-    side: tuple[Identifier, ...]
-    schemas: tuple[str, ...]
     snapshots: int
     leases: tuple[Lease, ...]
 
@@ -75,9 +68,6 @@ def sweep_branch(
     """
     lake.ledger.ensure({"runs", "sweeps"})
 
-    # What former attempts have done, on a catalog that is not atomic.
-    done: list[PointerUpdate] = []
-
     def stage() -> Staged[SweptBranch]:
         rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
         leases = lake.leases.all()
@@ -103,21 +93,12 @@ def sweep_branch(
             )
             if changed is not None
         ]
-        was = dropped_rows(done)
-        swept = SweptBranch(
-            branch,
-            tuple(sorted({row.identifier for row, _, _ in found} | changed_names(done))),
-            tuple(sorted(row.identifier for row in [*side, *was])),
-            tuple(sorted(schemas | {row.identifier[0] for row in was})),
-            sum(gone for _, _, gone in found),
-            dead,
-        )
+        swept = SweptBranch(sum(gone for _, _, gone in found), dead)
         objects = _objects_of_branch(lake, side, [row for row, _, _ in found])
-        recorded = _rows_of_branch(swept, run_id, reason, objects or [{}])
+        recorded = _rows_of_branch(branch, dead, run_id, reason, objects or [{}])
         swaps, files = lake.store.grow([(row, change) for row, change, _ in found])
         swaps += [PointerUpdate(row, None) for row in side]
-        guard = unused(lake, branch)
-        staged = Staged(swept, swaps, files, drop_schemas=schemas, guard=guard, made=done.append)
+        staged = Staged(swept, swaps, files, drop_schemas=schemas, guard=unused(lake, branch))
         # The rows have the folders that a later sweep deletes.
         return lake.ledger.beside(staged, recorded, first=True)
 
@@ -277,13 +258,17 @@ def died(lease: Lease, message: str) -> dict[str, Any]:
 
 
 def _rows_of_branch(
-    swept: SweptBranch, run_id: str, reason: str, objects: Sequence[Mapping[str, Any]]
+    branch: str,
+    leases: Iterable[Lease],
+    run_id: str,
+    reason: str,
+    objects: Iterable[Mapping[str, Any]],
 ) -> list[LedgerRows]:
     now = datetime.now(UTC)
-    dead = [died(lease, leasing.describe(lease, lives=False)) for lease in swept.leases]
+    dead = [died(lease, leasing.describe(lease, lives=False)) for lease in leases]
     run = {
         "run_id": run_id,
-        "branch": swept.branch,
+        "branch": branch,
         "command": "wap_sweep",
         "started_at": now,
         "ended_at": now,
@@ -295,7 +280,7 @@ def _rows_of_branch(
         "run_id": run_id,
         "swept_at": now,
         "what": "branch",
-        "object": swept.branch,
+        "object": branch,
         "reason": reason,
     }
     return [

@@ -187,32 +187,27 @@ def _tags(
     using += [replayed] if replayed else []
     for name, ref in refs.items():
         branch, aborted = branch_of_base_tag(name), publish_of_abort_tag(name)
-        if aborted is not None and ref.type == "tag":
-            yield TagFact(
-                ".".join(identifier),
-                name,
-                None,
-                needed=False,
-                since=undone.get(aborted),
-                keeps=_ABORT_TAG_KEEPS,
-                in_use=using[0] if using else None,
-                aborted=True,
-            )
+        if ref.type != "tag" or not (branch or aborted is not None or is_publish_tag(name)):
             continue
-        if ref.type != "tag" or not (branch or is_publish_tag(name)):
-            continue
-        age = md.raw_refs(document).get(name, {}).get("max-ref-age-ms")
-        snapshot = md.snapshot(document, ref.snapshot_id) or {}
-        written = int(snapshot.get("timestamp-ms") or 0)
+        keeps: timedelta | None = _ABORT_TAG_KEEPS
+        if aborted is not None:
+            since = undone.get(aborted)
+        else:
+            age = md.raw_refs(document)[name].get("max-ref-age-ms")
+            keeps = None if age is None else timedelta(milliseconds=int(age))
+            snapshot = md.snapshot(document, ref.snapshot_id) or {}
+            # Without a row of the publish, the time when the snapshot was written is a lower bound.
+            written = datetime.fromtimestamp(int(snapshot.get("timestamp-ms") or 0) / 1000, UTC)
+            since = published.get(name, written)
         yield TagFact(
             ".".join(identifier),
             name,
             branch,
             needed=is_needed(document, name, in_use),
-            # Without a row of the publish, the time when the snapshot was written is a lower bound.
-            since=published.get(name) or datetime.fromtimestamp(written / 1000, UTC),
-            keeps=None if age is None else timedelta(milliseconds=int(age)),
+            since=since,
+            keeps=keeps,
             in_use=using[0] if using else None,
+            aborted=aborted is not None,
         )
 
 

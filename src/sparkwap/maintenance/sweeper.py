@@ -16,7 +16,7 @@ from sparkwap.core.text import counted
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.maintenance import orphans, removal
 from sparkwap.maintenance.compaction import remove_leftovers
-from sparkwap.maintenance.decision import SweepPlan, Swept, decide
+from sparkwap.maintenance.decision import Reasoned, SweepPlan, decide
 from sparkwap.maintenance.survey import Survey, take_survey
 from sparkwap.publish.lake import Lake
 
@@ -357,7 +357,7 @@ def _reported(report: SweepReport, name: str) -> Iterator[None]:
         report.problems.append(f"{name}: {error}")
 
 
-def _by_table(tags: Iterable[Swept]) -> dict[str, list[str]]:
+def _by_table(tags: Iterable[Reasoned]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for tag in tags:
         found.setdefault(str(tag.table), []).append(tag.name)

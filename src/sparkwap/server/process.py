@@ -192,11 +192,12 @@ def _compare(config: ServerConfig, running: ServerState, progress: Progress) -> 
 def _await(layout: LakePaths, state: ServerState, progress: Progress) -> ServerState:
     """Wait until both endpoints listen, and return the state with ``ready``."""
     started = last_progress = time.monotonic()
+    ports = {state.thrift_port, state.connect_port}
     while time.monotonic() - started < START_TIMEOUT_SECONDS:
         process = states.server_process(layout, state)
         if process is None and time.monotonic() - started > 1:
             raise start_failed(layout, "it ended during the start")
-        if process is not None and states.listens(process, state.thrift_port, state.connect_port):
+        if process is not None and ports <= states.ports(process, psutil.CONN_LISTEN):
             ready = ServerState(**{**vars(state), "ready": True})
             states.write(layout, ready)
             progress(

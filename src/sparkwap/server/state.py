@@ -114,14 +114,13 @@ def client_lives(pid: int, created: float) -> bool:
         return False
 
 
-def listens(process: psutil.Process, *ports: int) -> bool:
-    """Return whether the process itself listens on all ports."""
+def ports(process: psutil.Process, status: str) -> set[int]:
+    """Return the ports of a process's own connections in a status of TCP; none if unknown."""
     try:
         connections = process.net_connections(kind="tcp")
     except psutil.Error:
-        return False
-    open_ports = {c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN}
-    return open_ports.issuperset(ports)
+        return set()
+    return {one.laddr.port for one in connections if one.status == status}
 
 
 def register_client(layout: LakePaths, pid: int) -> None:

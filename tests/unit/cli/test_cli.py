@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from output_schema import RESULTS, schema
 
 from sparkwap import cli
 from sparkwap.cli.build import BuildResult
-from sparkwap.cli.results import RESULTS, schema
 from sparkwap.core import command_end, dbt_cli
 from sparkwap.core.command_end import EXIT_CODES, CommandEnd, Outcome, of_dbt, plain
 from sparkwap.core.redaction import remember
