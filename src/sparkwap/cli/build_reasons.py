@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,6 @@ _DBT_OPTIONS = re.compile(
     r"DBT_(?:ENGINE_)?(?:FULL_REFRESH|EMPTY|SAMPLE|EVENT_TIME_\w+|(?:EXCLUDE_)?RESOURCE_TYPES"
     r"|STORE_FAILURES|(?:DEFER|FAVOR|ARTIFACT)?_?STATE\w*|DEFER\w*|INDIRECT_SELECTION|WARN_ERROR\w*)"
 )
-
 
 _OFF = frozenset({"", "0", "f", "false", "n", "no", "off"})
 
@@ -158,9 +157,8 @@ def _has_inputs(text: str) -> bool:
 
 
 def _enabled(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    nodes: Iterable[Mapping[str, Any]] = manifest["nodes"].values()
     return [
         node
-        for node in nodes
+        for node in manifest["nodes"].values()
         if node["resource_type"] != "analysis" and node["config"].get("enabled", True)
     ]

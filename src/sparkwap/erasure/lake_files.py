@@ -140,7 +140,6 @@ class LakeFiles:
 
 
 def _owned(state: TableState, document: md.Document, place: SubjectTable | None) -> Owned:
-    """Return a table for the search of its files."""
     fields: dict[int, str] = {}
     types: dict[int, str] = {}
     # The present schema comes last, so its names win.

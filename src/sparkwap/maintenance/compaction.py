@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 Execute = Callable[[str], Sequence[Sequence[Any]]]
 """Sends a statement to Spark, and returns its rows."""
 
-
 _EQUAL = 20
 """The most snapshots with the same rows that a summary names."""
 
@@ -206,9 +205,9 @@ class Compactor:
         except Unreadable:
             self._require_unmoved(identifier, start)
             raise
+        numbers = len(before.data), len(after.data)
+        deletes = len(before.deletes), len(after.deletes)
         if head == start:
-            numbers = (len(before.data), len(before.data))
-            deletes = (len(before.deletes), len(before.deletes))
             return Compacted(start, start, numbers, deletes, 0)
         if not same_by_files(before, after) and not self._same_by_rows(identifier, side):
             self._require_unmoved(identifier, start)
@@ -219,13 +218,8 @@ class Compactor:
             )
         self._move(identifier, base, side)
         former = {one.path for one in before.data}
-        return Compacted(
-            start,
-            head,
-            (len(before.data), len(after.data)),
-            (len(before.deletes), len(after.deletes)),
-            sum(one.size for one in after.data if one.path not in former),
-        )
+        added = sum(one.size for one in after.data if one.path not in former)
+        return Compacted(start, head, numbers, deletes, added)
 
     def _require_unmoved(self, identifier: Identifier, start: int) -> None:
         """Raise NotMoved if `main` is no longer at a snapshot."""

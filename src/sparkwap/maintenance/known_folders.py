@@ -20,7 +20,6 @@ from sparkwap.maintenance.rules import keeps_files
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
-
 _ID_LENGTH = 8
 _REPLACING = ("new", "view", "replace")
 _FILES = ("base_metadata", "published_metadata", "undone_metadata")

@@ -32,7 +32,6 @@ from sparkwap.core.errors import CatalogError
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
-
 _COMPRESSION: Any = "gzip"
 
 WRITABLE_VERSION = 2

@@ -27,10 +27,8 @@ from sparkwap.server.watchdog import Launch
 
 Progress = Callable[[str], None]
 
-
 # Not `-m`: the package imports the module, which would then be loaded twice.
 _WATCHDOG = "from sparkwap.server.watchdog import main; main()"
-
 
 # Spark would read these variables, which are for the client or for another Spark.
 _FOREIGN_VARIABLES = (

@@ -33,9 +33,6 @@ class ServerState:
     Attributes:
         pid: process id of the Spark driver.
         created: start time in seconds since 1970.
-        thrift_port: see ``Endpoint``.
-        connect_port: see ``Endpoint``.
-        token: see ``Endpoint``.
         watchdog_pid: process id of the watchdog, the driver's parent.
         settings: the settings at the start, for comparisons by clients.
         ready: whether both endpoints have listened.
