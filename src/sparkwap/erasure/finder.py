@@ -16,6 +16,7 @@ from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.sqltext import quote
+from sparkwap.core.text import some_of
 from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.file_formats import Data
 from sparkwap.erasure.lake_files import LakeFiles
@@ -37,7 +38,7 @@ from sparkwap.erasure.subject_tables import (
     places,
     with_columns,
 )
-from sparkwap.maintenance import file_references, live_manifests
+from sparkwap.maintenance import file_references, live_manifests, orphans
 from sparkwap.publish.lake import Lake
 
 Sql = Callable[[str], Sequence[Sequence[Any]]]
@@ -53,6 +54,8 @@ class Found:
         reach: File -> the tables that refer to it.
         others: The tables of other catalogs in the same database that refer to files of the
             subject.
+        orphans: Files of the subject to which nothing refers, and that are to be deleted.
+        strangers: Those that may belong to others, and why, in words.
         search: The keys and values for which the proof searches.
         shared: Column -> the number of personal values that also belong to others, so the proof
             cannot search for them.
@@ -68,6 +71,8 @@ class Found:
     proof: Proof = field(default_factory=lambda: Proof(()))
     reach: Mapping[str, set[Identifier]] = field(default_factory=dict)
     others: set[Identifier] = field(default_factory=set)
+    orphans: set[str] = field(default_factory=set)
+    strangers: Mapping[str, str] = field(default_factory=dict)
     search: Search = field(default_factory=lambda: Search(frozenset()))
     shared: Mapping[str, int] = field(default_factory=dict)
     skipped: int = 0
@@ -225,8 +230,21 @@ class SubjectFinder:
         found.search = _search(self._request, journal, shared).with_names(self._names())
         scanner = replace(scanner, search=found.search)
         found.proof = self._files.scan(scanner, paths)
-        found.others = found.proof.tables(file_references.reachable(self._lake, rows.others()))
+        others = file_references.reachable(self._lake, rows.others())
+        found.others = found.proof.tables(others)
+        self._find_orphans(found, {*found.reach, *others})
         return scanner
+
+    def _find_orphans(self, found: Found, reached: set[str]) -> None:
+        """Find the subject's files to which nothing refers, and which of them may be of others."""
+        holding = (file.path for file in found.proof.holding)
+        lone = set(file_references.unreachable(holding, {*reached, *self._journal.files}))
+        if lone:
+            states = (self._states[place.identifier] for place in found.places)
+            found.orphans = lone.intersection(self._files.settled(states))
+            if not self._request.unreferenced:
+                found.strangers = orphans.strangers(self._lake, found.orphans, reached)
+                found.orphans -= found.strangers.keys()
 
     def _names(self) -> str:
         """Return the names of tables, columns, folders and nodes, one in a line."""
@@ -377,6 +395,14 @@ class SubjectFinder:
             f"({next_command.operation('wap_discard', branch)})"
             for branch, tables in self._open(found, reached)
         ]
+        blockers += [
+            f"{some_of(paths)} hold the subject, no table of this catalog refers to them, and they "
+            f"may belong to others ({why}): delete them, move them out of the lake, erase the "
+            "subject with their own catalog, or let this command delete them, with all that others "
+            "have in them (unreferenced: true)"
+            for why in sorted(set(found.strangers.values()))
+            for paths in [sorted(path for path, of in found.strangers.items() if of == why)]
+        ]
         for identifier in sorted(reached):
             blockers.extend(self._own_blockers(self._states[identifier]))
         for identifier, columns in sorted(found.staying.items()):
@@ -443,8 +469,8 @@ class SubjectFinder:
             kind = self._states[identifier].kind if identifier in self._states else "table"
             yield (
                 f"the {kind} {name} holds the subject ({'; '.join(sorted(where)[:3])}) and has no "
-                "mark: mark its columns, or drop it, or ignore the column if it has other data "
-                f"(ignore: [{name}.<column>])"
+                "mark: mark its columns, or drop it with its files (drop table .. purge), or "
+                f"ignore the column if it has other data (ignore: [{name}.<column>])"
             )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from sparkwap.catalog import Identifier, TableState
+from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import StoredFile, local_path, plain_location, read_apart
 from sparkwap.catalog.sql_backend import SqlBackend
@@ -18,6 +20,7 @@ from sparkwap.erasure.file_search import Owned
 from sparkwap.erasure.proof import Proof, Scanned, Scanner
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import SubjectTable
+from sparkwap.maintenance import orphans
 from sparkwap.publish.lake import Lake
 
 _PATHS = tuple(f"write.{kind}.path" for kind in ("data", "metadata", "object-storage"))
@@ -70,6 +73,20 @@ class LakeFiles:
         """Return the folders of the files of tables."""
         documents = [self.lake.store.load(state.metadata_location) for state in states]
         return {folder for one in documents if one.get("location") for folder in md.folders_of(one)}
+
+    def settled(self, states: Iterable[TableState]) -> list[str]:
+        """Return the files of the warehouse and of tables that no run may be about to commit."""
+        began = [run.began for run in leasing.living(self.lake.leases)]
+        before = orphans.cutoff(datetime.now(UTC), 0, began)
+        # Elsewhere are the catalog's database and the server's files.
+        roots = (self.lake.warehouse, *self.folders(states))
+        inside = tuple(f"{plain_location(root)}/" for root in roots)
+        return [
+            file.path
+            for file in self.listing()
+            if plain_location(file.path).startswith(inside)
+            and (file.modified is None or file.modified < before)
+        ]
 
     def server_paths(self) -> list[str]:
         """Return the log and scratch files of the server."""

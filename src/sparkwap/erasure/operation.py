@@ -27,7 +27,7 @@ from pyiceberg.table import Table
 from sparkwap.catalog import Candidate, Identifier, LedgerRows, PublishRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.files import StoredFile, local_path, plain_location
+from sparkwap.catalog.files import local_path, plain_location
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.store import Staged
 from sparkwap.core import names, next_command
@@ -48,7 +48,6 @@ from sparkwap.maintenance import (
     file_references,
     known_folders,
     live_manifests,
-    orphans,
 )
 from sparkwap.maintenance.compaction import remove_leftovers
 from sparkwap.publish.lake import Lake
@@ -322,25 +321,15 @@ class Erasure:
             there: The files at the first look: of the subject's files, only these go.
             journal: Has the former files of tables.
         """
-        former = set(journal.files)
-        began = [run.began for run in leasing.living(self._lake.leases)]
-        written_before = orphans.cutoff(datetime.now(UTC), 0, began)
-        holding = {file.path for file in found.proof.holding}.intersection(there)
-        states = self._lake.states(place.identifier for place in found.places)
-        folders = [f"{plain_location(one)}/" for one in self._files.folders(states.values())]
-        # Outside the warehouse are the catalog's database and the server's files.
-        inside = (f"{plain_location(self._lake.warehouse)}/", *folders)
-
-        def goes(file: StoredFile) -> bool:
-            path = plain_location(file.path)
-            if file_references.checked(path) in former:
-                return True
-            old = file.modified is None or file.modified < written_before
-            return old and file.path in holding and path.startswith(inside)
-
-        listed = self._files.listing()
-        elsewhere = former.difference(plain_location(file.path) for file in listed)
-        paths = [*(file.path for file in listed if goes(file)), *elsewhere]
+        former, orphans = set(journal.files), found.orphans.intersection(there)
+        listed = {file.path: plain_location(file.path) for file in self._files.listing()}
+        elsewhere = former.difference(listed.values())
+        paths = [
+            path
+            for path, location in listed.items()
+            if file_references.checked(location) in former or path in orphans
+        ]
+        paths += elsewhere
         rows = self._rows()
         paths = file_references.unreachable(paths, file_references.reachable(self._lake, rows))
         # A rollback may have brought a former state back while the others were read.
@@ -360,7 +349,7 @@ class Erasure:
         rows = list(self._rows())
         documents = dict(zip(rows, self._lake.store.documents(rows), strict=True))
         publishes = self._lake.ledger.rows("publishes")
-        former = known_folders.former_documents(self._lake, documents, publishes, None)
+        former = known_folders.former_documents(self._lake, documents, publishes, None, forced=True)
         exists = self._lake.store.files.exists
 
         def loses_files(location: str) -> bool:

@@ -29,6 +29,11 @@ class Erase(Arguments):
     ignore: tuple[str, ...] = argument(
         "columns to leave out of the search: schema.table.column", default=()
     )
+    unreferenced: bool = argument(
+        "also delete files of the subject to which no table of this catalog refers and that may "
+        "belong to others, such as those of a dropped table",
+        default=False,
+    )
     confirm: bool = argument(
         "carry it out; otherwise the plan is printed and nothing is changed",
         default=False,

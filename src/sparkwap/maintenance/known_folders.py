@@ -82,8 +82,15 @@ def former_documents(
     documents: Mapping[Pointer, md.Document],
     publishes: Sequence[Mapping[str, Any]],
     since: datetime | None,
+    *,
+    forced: bool = False,
 ) -> dict[str, md.Document]:
-    """Return the metadata of former tables that a rollback or a reopening could bring back."""
+    """Return the metadata of former tables that a rollback or a reopening could bring back.
+
+    Args:
+        forced: Also the states of a former table before its last one; only a forced rollback
+            brings these back.
+    """
     present = {md.identity(document) for document in documents.values()}
     loaded = _loaded(
         lake,
@@ -92,7 +99,7 @@ def former_documents(
             for row in publishes
             for location in recent_metadata(row, since)
             # The other ways to publish leave the table itself in the catalog.
-            if row["how"] in _REPLACING or location == row["undone_metadata"]
+            if forced or row["how"] in _REPLACING or location == row["undone_metadata"]
         },
     )
     # The present metadata of a table that is still in the catalog refers to its files.

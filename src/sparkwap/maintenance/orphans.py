@@ -31,6 +31,7 @@ from sparkwap.catalog.snapshot_files import PRIVATE
 from sparkwap.core.checkpoints import FILES_DELETED, FILES_DELETING
 from sparkwap.core.checkpoints import checkpoint as reached_step
 from sparkwap.core.errors import CatalogError
+from sparkwap.core.names import short_run_id
 from sparkwap.maintenance.file_references import files_of_document, unreachable
 from sparkwap.maintenance.known_folders import (
     KnownFolders,
@@ -186,6 +187,38 @@ def delete(
         )
 
 
+def strangers(lake: Lake, paths: Collection[str], reached: Collection[str]) -> dict[str, str]:
+    """Return those of some files that are not known to be the lake's own, and why, in words.
+
+    They may belong to a catalog in another database, or to a program without a catalog.
+
+    Args:
+        paths: Files to which nothing refers.
+        reached: The files to which something refers, in one spelling.
+    """
+    rows = lake.store.backend.all()
+    documents = dict(zip(rows, lake.store.documents(rows), strict=True))
+    publishes, sweeps = lake.ledger.rows("publishes"), lake.ledger.rows("sweeps")
+    former = former_documents(lake, documents, publishes, None)
+    known = known_folders(lake, documents, former, (), publishes, sweeps)
+    of_clones = {
+        plain(one): "" for document in documents.values() for one in md.folders_of(document)
+    }
+    runs = known.runs | {short_run_id(lease.run_id) for lease in lake.leases.all()}
+    known = replace(known, present={**of_clones, **known.present}, runs=runs)
+    warehouse, names = plain(lake.warehouse), {_name(path) for path in reached}
+    by_folder: dict[str | None, list[str]] = {}
+    for path in paths:
+        by_folder.setdefault(_folder_of(plain(path), warehouse, known), []).append(path)
+    found = dict.fromkeys(by_folder.pop(None, ()), "no table of this catalog has its folder")
+    for folder, own in by_folder.items():
+        files = lake.store.files.listing(str(folder))
+        lone = set(unreachable([plain(file.path) for file in files], reached))
+        why = _why_left_alone(lake, str(folder), files, lone, names, known, warehouse)
+        found |= dict.fromkeys(own, why) if why else {}
+    return found
+
+
 def _reached_since(lake: Lake, known: set[str]) -> set[str]:
     """Return the files to which new metadata refer; adds the metadata files to ``known``."""
     rows = lake.store.backend.known()
@@ -222,7 +255,7 @@ def _reached(
 def _folder_of(path: str, warehouse: str, known: KnownFolders) -> str | None:
     """Return the table's folder of a file; None if its files must not be deleted."""
     part, _, _ = path.rpartition("/")
-    while part.startswith(f"{warehouse}/"):
+    while "/" in part:
         folder, _, name = part.rpartition("/")
         if name in _PARTS:
             if folder in known.keep_out:

@@ -194,8 +194,8 @@ def test_rows_without_a_key_are_not_those_of_others(people: People) -> None:
     assert "set the key in these rows, or mark the column also as `subject_text`" in str(told.value)
     assert people.rows("people") == PEOPLE.to_pylist()
     del people.marks["orders"]
-    people.lake.catalog.drop_table(("s", "notes"))
-    people.lake.catalog.drop_table(("s", "orders"))
+    people.lake.catalog.purge_table(("s", "notes"))
+    people.lake.catalog.purge_table(("s", "orders"))
     text = {**PERSONAL, "subject_text": "customer"}
     people.table("texts", {**MARKS, "email": text}, customer_id=["41", None], email=["x@x.x", ANNA])
     plan = people.call({**ASKED, "confirm": False})
@@ -219,7 +219,7 @@ def test_what_would_stay_is_told_before(
     people: People, marks: Any, keys: list[Any], column: str
 ) -> None:
     del people.marks["people"]
-    people.lake.catalog.drop_table(("s", "people"))
+    people.lake.catalog.purge_table(("s", "people"))
     people.table(
         "crm", marks, customer_id=[42, 43], email=[ANNA, "b@b.b"],
         ref=[ANNA if "on_erase" in str(marks) else "", ANNA if column == "ref" else ""],
@@ -260,7 +260,7 @@ def test_values_in_nested_columns_are_searched_for(
     people: People, marked: str, columns: dict[str, Any]
 ) -> None:
     del people.marks["people"]
-    people.lake.catalog.drop_table(("s", "people"))
+    people.lake.catalog.purge_table(("s", "people"))
     people.table("crm", {"customer_id": KEY, marked: PERSONAL}, customer_id=[42, 43], **columns)
     people.table("notes", None, to=[ANNA, "VIP people"])
     people.table("others", None, to=["VIP people"])
