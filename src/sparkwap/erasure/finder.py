@@ -219,6 +219,7 @@ class SubjectFinder:
         rows = self._lake.store.backend
         found.reach = file_references.reachable(self._lake, rows.all())
         scanner = self._files.scanner(by_key, found.places, self._states, ignored, found.reach)
+        scanner = replace(scanner, replaced=self._files.replaced(found.places))
         paths = self._files.paths([*journal.files, *found.reach])
         collected = self._files.each(paths, scanner.collect)
         values = {name: {text for text, _ in pairs} for name, pairs in collected.items()}

@@ -20,7 +20,7 @@ from sparkwap.erasure.file_search import Owned
 from sparkwap.erasure.proof import Proof, Scanned, Scanner
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import SubjectTable
-from sparkwap.maintenance import orphans
+from sparkwap.maintenance import known_folders, orphans
 from sparkwap.publish.lake import Lake
 
 _PATHS = tuple(f"write.{kind}.path" for kind in ("data", "metadata", "object-storage"))
@@ -104,10 +104,28 @@ class LakeFiles:
         """Return a scanner for the tables of the lake; see `Scanner` for ``reach``."""
         by_name = {place.identifier: place for place in reached}
         tables = [
-            _owned(state, self.lake.store.load(state.metadata_location), by_name.get(name))
+            _owned(name, self.lake.store.load(state.metadata_location), by_name.get(name))
             for name, state in states.items()
         ]
         return Scanner(search, tables, ignored, reach)
+
+    def former(self) -> dict[str, md.Document]:
+        """Return the metadata of the tables that publishes have replaced, in all their states."""
+        rows = self.lake.store.backend.known()
+        documents = dict(zip(rows, self.lake.store.documents(rows), strict=True))
+        publishes = self.lake.ledger.rows("publishes")
+        return known_folders.former_documents(self.lake, documents, publishes, None, forced=True)
+
+    def replaced(self, reached: Iterable[SubjectTable]) -> list[Owned]:
+        """Return the tables that publishes have replaced, with the present marks of their names."""
+        by_name = {place.identifier: place for place in reached}
+        names = {
+            path: (row["schema"], row["name"])
+            for row in self.lake.ledger.rows("publishes")
+            for path in known_folders.recent_metadata(row, None)
+        }
+        found = ((names[path], document) for path, document in self.former().items())
+        return [_owned(name, one, by_name[name]) for name, one in found if name in by_name]
 
     def scan(self, scanner: Scanner, paths: Sequence[str]) -> Proof:
         """Search whole files."""
@@ -156,7 +174,7 @@ class LakeFiles:
         return pa.OSFile(str(local))
 
 
-def _owned(state: TableState, document: md.Document, place: SubjectTable | None) -> Owned:
+def _owned(name: Identifier, document: md.Document, place: SubjectTable | None) -> Owned:
     fields: dict[int, str] = {}
     types: dict[int, str] = {}
     # The present schema comes last, so its names win.
@@ -175,4 +193,4 @@ def _owned(state: TableState, document: md.Document, place: SubjectTable | None)
             else None
             for part in spec["fields"]
         ]
-    return Owned(state.identifier, md.folders_of(document), place, fields, partitions)
+    return Owned(name, md.folders_of(document), place, fields, partitions)

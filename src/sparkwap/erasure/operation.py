@@ -43,12 +43,7 @@ from sparkwap.erasure.request import Erase
 from sparkwap.erasure.rewrite import Rewrite
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import NodeColumns
-from sparkwap.maintenance import (
-    expiry,
-    file_references,
-    known_folders,
-    live_manifests,
-)
+from sparkwap.maintenance import expiry, file_references, live_manifests
 from sparkwap.maintenance.compaction import remove_leftovers
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations.found import ErasureResult
@@ -346,10 +341,7 @@ class Erasure:
         going = {plain_location(path) for path in paths}
         if not going:
             return []
-        rows = list(self._rows())
-        documents = dict(zip(rows, self._lake.store.documents(rows), strict=True))
-        publishes = self._lake.ledger.rows("publishes")
-        former = known_folders.former_documents(self._lake, documents, publishes, None, forced=True)
+        former = self._files.former()
         exists = self._lake.store.files.exists
 
         def loses_files(location: str) -> bool:

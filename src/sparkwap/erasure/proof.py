@@ -8,7 +8,7 @@ in paths, summaries of snapshots, and the bytes of all other files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from urllib.parse import unquote
@@ -52,29 +52,31 @@ class Scanner:
         ignored: Columns that the request excludes, ``schema.table.column`` in lower case.
         reach: File, in one spelling -> the tables that refer to it, for files outside of the
             folders of tables.
+        replaced: Former tables with marks, for values that only their files have.
     """
 
     search: Search
     tables: Sequence[Owned]
     ignored: frozenset[str] = frozenset()
     reach: Mapping[str, set[Identifier]] = field(default_factory=dict)
+    replaced: Sequence[Owned] = ()
 
     def owner(self, path: str) -> Owned | None:
         """Return the table in whose folder a file is, or one that refers to it."""
-        folder = plain = plain_location(path)
-        while "/" in folder:
-            folder = folder.rpartition("/")[0]
-            if folder in self._by_folder:
-                return self._by_folder[folder]
-        names = self.reach.get(plain, ())
+        if table := _nearest(path, self._by_folder):
+            return table
+        names = self.reach.get(plain_location(path), ())
         tables = (table for table in self.tables if table.identifier in names)
         return max(tables, key=lambda table: table.place is not None, default=None)
 
     @cached_property
     def _by_folder(self) -> Mapping[str, Owned]:
         # A clone shares the folder of its table; the table with marks comes last and wins.
-        tables = sorted(self.tables, key=lambda table: table.place is not None)
-        return {plain_location(one): table for table in tables for one in table.folders}
+        return _by_folder(sorted(self.tables, key=lambda table: table.place is not None))
+
+    @cached_property
+    def _by_former_folder(self) -> Mapping[str, Owned]:
+        return _by_folder(self.replaced)
 
     def scan(self, path: str, data: Data) -> Scanned:
         """Search a whole file; a file that cannot be read counts as holding the subject."""
@@ -193,7 +195,7 @@ class Scanner:
 
         They come by the names of the columns and of their fields.
         """
-        owner = self.owner(path)
+        owner = self.owner(path) or _nearest(path, self._by_former_folder)
         place = owner.place if owner else None
         if place is None or not (place.keys and place.personal):
             return
@@ -219,6 +221,20 @@ class Scanner:
                 for inner_name, inner in leaves(filtered(column, rows), name):
                     if place.is_personal(inner_name):
                         yield inner_name, inner
+
+
+def _by_folder(tables: Iterable[Owned]) -> dict[str, Owned]:
+    return {plain_location(one): table for table in tables for one in table.folders}
+
+
+def _nearest(path: str, tables: Mapping[str, Owned]) -> Owned | None:
+    """Return the table of the innermost folder in which a file is."""
+    folder = plain_location(path)
+    while "/" in folder:
+        folder = folder.rpartition("/")[0]
+        if folder in tables:
+            return tables[folder]
+    return None
 
 
 @dataclass(frozen=True)

@@ -469,6 +469,27 @@ def test_files_of_others_in_the_warehouse_stay(
     assert not export.exists()
 
 
+def replaced(bench: Bench, rows: pa.Table) -> None:
+    """Publish a new table in place of ``s.people``."""
+    bench.lake.ensure_schema(SIDE, BRANCH)
+    location = f"{bench.lake.branches.folder('s', BRANCH)}/people-3a2b3c4d"
+    new = bench.lake.catalog.create_table((SIDE, "people"), PEOPLE.schema, location=location)
+    new.append(rows)
+    side = bench.side("people", bench.state(PEOPLE_TABLE).metadata_location)
+    bench.publish(side, run_id=f"3{RUN[1:]}", tag=f"wap_pub_3{RUN[1:8]}")
+
+
+def test_values_that_only_a_replaced_table_has_are_searched_for(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    emails = pa.array(["bo@mail.example", "frau.neu@web.example", "cleo@mail.example"])
+    replaced(Bench(tmp_path), PEOPLE.set_column(1, "email", emails))
+    notes = pa.table({"text": ["call anna.berg@mail.example today"]})
+    lake.catalog.create_table(("s", "notes"), notes.schema).append(notes)
+    with pytest.raises(ConfigError, match=r"the table s\.notes holds the subject"):
+        erasure.call(Erase.of(ASKED))
+
+
 def test_a_forced_rollback_to_a_table_that_lost_files_is_refused(
     lake: Lake, erasure: Erasure, tmp_path: Path
 ) -> None:
@@ -480,12 +501,7 @@ def test_a_forced_rollback_to_a_table_that_lost_files_is_refused(
         lake.catalog.load_table(PEOPLE_TABLE).append(row, branch=BRANCH)
         published = on_branch(PEOPLE_TABLE, base, bench.head(PEOPLE_TABLE, BRANCH))
         bench.publish(published, run_id=f"{day}{RUN[1:]}", tag=f"wap_pub_{day}{RUN[1:8]}")
-    lake.ensure_schema(SIDE, BRANCH)
-    location = f"{lake.branches.folder('s', BRANCH)}/people-3a2b3c4d"
-    new = lake.catalog.create_table((SIDE, "people"), PEOPLE.schema, location=location)
-    new.append(PEOPLE)
-    side = bench.side("people", bench.state(PEOPLE_TABLE).metadata_location)
-    bench.publish(side, run_id=f"3{RUN[1:]}", tag=f"wap_pub_3{RUN[1:8]}")
+    replaced(bench, PEOPLE)
     erasure.call(Erase.of(ASKED))
     publishes = lake.ledger.publishes()
     second = next(one for one in publishes if one.run_id.startswith("2"))
