@@ -39,6 +39,7 @@ from sparkwap.erasure.subject_tables import (
     with_columns,
 )
 from sparkwap.maintenance import file_references, live_manifests, orphans
+from sparkwap.maintenance.rules import keeps_files
 from sparkwap.publish.lake import Lake
 
 Sql = Callable[[str], Sequence[Sequence[Any]]]
@@ -406,6 +407,15 @@ class SubjectFinder:
         ]
         for identifier in sorted(reached):
             blockers.extend(self._own_blockers(self._states[identifier]))
+        for identifier in sorted(found.touched() & reached):
+            document = self._lake.store.load(self._states[identifier].metadata_location)
+            if keeps_files(document):
+                name = ".".join(identifier)
+                blockers.append(
+                    f"{name} has gc.enabled=false, so its files may belong to another table: erase "
+                    "the subject there first, rewrite this table, and remove the property (alter "
+                    f"table {name} unset tblproperties ('gc.enabled'))"
+                )
         for identifier, columns in sorted(found.staying.items()):
             name = ".".join(identifier)
             place = next(one for one in found.places if one.identifier == identifier)
