@@ -342,7 +342,7 @@ class SubjectFinder:
         if FILE_ROWS in types and delete != "false":
             gone = {path: int(n) for path, n in self._sql(rows_gone(rewrite.main, delete))}
             self._journal.outside = sorted({*self._journal.outside, *gone})
-            updates += [fewer_rows(conditions, gone)] if gone else []
+            updates += [fewer_rows(conditions, gone, types)] if gone else []
         return replace(rewrite, delete=delete, updates=tuple(updates))
 
     def _new_values(self, place: SubjectTable, types: Mapping[str, str]) -> dict[str, str]:

@@ -245,9 +245,9 @@ def result(report: Mapping[str, Any], written: Sequence[Path]) -> list[str]:
     ]
     if report["outside_the_lake"]:
         lines.append(
-            "These landing files hold the subject: delete them. (A build refuses a file that was "
-            "read before and is edited now.) What is like topic/id/partition/offsets are messages "
-            "of a Kafka topic, which its retention or compaction removes:"
+            "These landing files hold the subject: edit or delete them; builds take them as read, "
+            "whatever they have. What is like topic/id/partition/offsets are messages of a Kafka "
+            "topic, which its retention or compaction removes:"
         )
         lines += [f"  {path}" for path in report["outside_the_lake"][:_SHOWN]]
         if len(report["outside_the_lake"]) > _SHOWN:
