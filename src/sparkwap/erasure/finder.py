@@ -144,7 +144,13 @@ class SubjectFinder:
         keys, kinds = self._keys(columns), self._key_types(found, marked)
         values = key_values(keys, kinds, skip=request.source is not None)
         found.skipped = len(keys) - len(values)
-        journal.learn(set().union(*values.values()), {}, ())
+        learned = set[str]().union(*values.values())
+        if not learned.isdisjoint(name for place in found.places for name in place.nobody):
+            raise ConfigError(
+                "Some of the keys are nobody's, by the mark `nobody` of a key column; nothing was "
+                "changed. Leave them out, or correct the mark."
+            )
+        journal.learn(learned, {}, ())
         journal.learn(self._spellings(found.places), {}, ())
         scanner = self._read(found)
         for place in found.places:

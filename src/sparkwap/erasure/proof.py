@@ -141,7 +141,7 @@ class Scanner:
     def shared(self, path: str, data: Data, values: Wanted) -> dict[str, set[str]]:
         """Return the values of a data file that also belong to other people, by column.
 
-        A row without a key may be the subject's.
+        A row without a key, or with one that is nobody's, may be the subject's.
         """
         found: dict[str, set[str]] = {}
         for name, column in self._personal(path, data, of_others=True):
@@ -216,7 +216,8 @@ class Scanner:
                 continue
             rows = reduce(pc.or_, [equal(column, self.search.keys) for column in found])
             if of_others:
-                rows = pc.and_not(reduce(pc.or_, map(filled, found)), rows)
+                keyed = (pc.and_not(filled(one), equal(one, place.nobody)) for one in found)
+                rows = pc.and_not(reduce(pc.or_, keyed), rows)
             for name, column in columns:
                 for inner_name, inner in leaves(filtered(column, rows), name):
                     if place.is_personal(inner_name):

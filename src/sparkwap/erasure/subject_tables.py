@@ -11,7 +11,7 @@
         config: {meta: {subject_text: customer}}  # free text that may name the subject
 
 With ``on_erase: clear`` beside ``subject``, the rows stay, and the key and the personal columns
-become null.
+become null. With ``nobody: [-1, 0]`` beside it, rows with these keys are nobody's, such as guests'.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.core.personal import (
     MESSAGE_HEADERS,
     MESSAGE_KEY,
+    NOBODY,
     PERSONAL,
     QUARANTINED_ROW,
     RAW_ROW,
@@ -73,6 +74,7 @@ class SubjectTable:
         keys: Key columns, which identify the subject's rows.
         personal: Columns with personal values.
         texts: Columns with free text that may name the subject.
+        nobody: Values of the keys that are nobody's, as text.
         action: The action of an erasure on the subject's rows.
         any_cell: For stored failures: any cell with a value of the subject identifies its row.
     """
@@ -81,6 +83,7 @@ class SubjectTable:
     keys: tuple[str, ...] = ()
     personal: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
+    nobody: frozenset[str] = frozenset()
     action: Action = "delete"
     any_cell: bool = False
 
@@ -212,7 +215,15 @@ def _place(node: NodeColumns, subject: str, problems: list[str]) -> SubjectTable
             f"{name}: on_erase is {', '.join(sorted(actions))}; legal: one of {', '.join(_ACTIONS)}"
         )
     action: Action = "clear" if actions == {"clear"} else "delete"
-    return SubjectTable(node.identifier, keys, personal, texts, action)
+    listed = {n: meta[NOBODY] for n, meta in node.columns.items() if NOBODY in meta}
+    problems += [
+        f"{name}.{n}: nobody is {ids!r}; legal: a list of values, on a column with `subject`"
+        for n, ids in listed.items()
+        if type(ids) is not list or SUBJECT not in node.columns[n]
+    ]
+    own = (ids for n, ids in listed.items() if n in keys and type(ids) is list)
+    nobody = frozenset(text for ids in own for one in ids if (text := text_of(one)))
+    return SubjectTable(node.identifier, keys, personal, texts, nobody, action)
 
 
 def _both(one: SubjectTable, other: SubjectTable, problems: list[str]) -> SubjectTable:
@@ -228,6 +239,7 @@ def _both(one: SubjectTable, other: SubjectTable, problems: list[str]) -> Subjec
         keys=of_both(one.keys, other.keys),
         personal=of_both(one.personal, other.personal),
         texts=of_both(one.texts, other.texts),
+        nobody=one.nobody | other.nobody,
         action=one.action if one.keys else other.action,
     )
 

@@ -185,6 +185,16 @@ def test_a_uuid_is_a_key_in_any_case(people: People) -> None:
     assert [row["customer_id"] for row in people.rows("calls")] == ["x"]
 
 
+def test_rows_with_the_key_of_nobody_are_not_those_of_others(people: People) -> None:
+    marks = {**MARKS, "customer_id": {**KEY, "nobody": [-1, 0]}}
+    people.table("orders", marks, customer_id=[42, -1, 0], email=[ANNA, ANNA, "b@b.b"])
+    with pytest.raises(ConfigError, match=r"rows of s\.orders that stay .*column email\)"):
+        people.call(ASKED)
+    with pytest.raises(ConfigError, match="the keys are nobody's"):
+        people.call({**ASKED, "keys": [0]})
+    assert people.rows("people") == PEOPLE.to_pylist()
+
+
 def test_rows_without_a_key_are_not_those_of_others(people: People) -> None:
     people.table("orders", MARKS, customer_id=["42", None, " "], email=[ANNA, ANNA, "b@b.b"])
     people.table("notes", None, to=[ANNA])
