@@ -9,6 +9,7 @@ from typing import Any
 
 from sparkwap.catalog import Identifier, OpenBranch, TableState
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.file_plan import StateFiles
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
 from sparkwap.catalog.sparksql import current_schema
@@ -62,6 +63,7 @@ class Found:
             cannot search for them.
         skipped: The number of listed keys (``keys_from``) that cannot be a value of a key column.
         staying: Marked table -> the columns in which rows that stay would hold the subject.
+        unseen: Tables of which it is not known yet which rows stay.
         blockers: What to do before the operation, in words.
         heads: The snapshot of ``main`` of each place.
     """
@@ -78,6 +80,7 @@ class Found:
     shared: Mapping[str, int] = field(default_factory=dict)
     skipped: int = 0
     staying: Mapping[Identifier, set[str]] = field(default_factory=dict)
+    unseen: set[Identifier] = field(default_factory=set)
     blockers: list[str] = field(default_factory=list)
     heads: Mapping[Identifier, int | None] = field(default_factory=dict)
 
@@ -280,29 +283,38 @@ class SubjectFinder:
             changed = None
             if clears or not self._request.erases:
                 changed = {name.lower() for name in self._new_values(place, types)}
-            live = self._live_files(self._states[place.identifier]).intersection(holding)
-
+            state = self._states[place.identifier]
+            files = self._files_of_main(state) if state.main is not None else StateFiles()
+            hidden = self._files.hidden_rows(files.deletes) if files is not None else None
+            if files is None or hidden is None:
+                found.unseen.add(place.identifier)
+                continue
             keys = self._journal.keys if place.identifier in found.counts else None
 
-            def read(path: str, data: Data, keys: Any = keys, changed: Any = changed) -> Any:
-                return {"": scanner.staying(path, data, keys, changed)}
+            def read(
+                path: str,
+                data: Data,
+                keys: Any = keys,
+                changed: Any = changed,
+                hidden: Any = hidden,
+            ) -> Any:
+                gone = hidden.get(plain_location(path))
+                return {"": scanner.staying(path, data, keys, changed, gone)}
 
+            live = holding.keys() & {plain_location(file.path) for file in files.data}
             columns = self._files.each([holding[path] for path in live], read).get("")
             if columns:
                 staying[place.identifier] = columns
         return staying
 
-    def _live_files(self, state: TableState) -> set[str]:
-        """Return the data files of `main`; none if delete files hide some of their rows."""
+    def _files_of_main(self, state: TableState) -> StateFiles | None:
+        """Return the files of `main`; None if they cannot be read."""
         document = self._lake.store.load(state.metadata_location)
-        snapshot = None if state.main is None else md.snapshot(document, state.main)
-        if snapshot is None:
-            return set()
+        snapshot = md.snapshot(document, md.main_of(document) or -1)
         with suppress(Unreadable):
-            files = Snapshot(self._lake.store, document, snapshot).files()
-            if not files.deletes:
-                return {plain_location(file.path) for file in files.data}
-        return set()
+            if snapshot is not None:
+                return Snapshot(self._lake.store, document, snapshot).files()
+        return None
 
     def _plan_table(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite | None:
         """Return the rewrite that removes the subject from a table; None if there is no need."""

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from sparkwap.catalog import Identifier, TableState
+from sparkwap.catalog import Identifier, TableState, deletion_vectors
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.file_plan import DeleteFile
 from sparkwap.catalog.files import StoredFile, local_path, plain_location, read_apart
 from sparkwap.catalog.sql_backend import SqlBackend
-from sparkwap.erasure.file_formats import Data
+from sparkwap.erasure.file_formats import Data, rows_of, unpacked, whole
 from sparkwap.erasure.file_search import Owned
 from sparkwap.erasure.proof import Proof, Scanned, Scanner
 from sparkwap.erasure.search import Search
@@ -157,6 +159,23 @@ class LakeFiles:
             for name, values in found.items():
                 union.setdefault(name, set()).update(values)
         return union
+
+    def hidden_rows(self, deletes: Iterable[DeleteFile]) -> dict[str, pa.Array] | None:
+        """Return data file -> the positions of the rows that delete files hide; None if unknown."""
+        found: dict[str, list[pa.Array]] = {}
+        for one in deletes:
+            if one.equality:
+                return None
+            data = self.read(one.path)
+            if one.offset is not None:
+                vector = deletion_vectors.read(whole(data), one.offset)
+                found.setdefault(str(one.target), []).append(pa.array(vector, pa.int64()))
+                continue
+            for batch in rows_of(unpacked(one.path, data)[0], data):
+                for path in pc.unique(batch["file_path"]).to_pylist():
+                    rows = batch["pos"].filter(pc.equal(batch["file_path"], path))
+                    found.setdefault(path, []).append(rows)
+        return {plain_location(path): pa.concat_arrays(rows) for path, rows in found.items()}
 
     def read(self, path: str) -> Data:
         """Open a file; return the bytes of the catalog's own database, and none of a folder."""

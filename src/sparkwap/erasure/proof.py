@@ -152,7 +152,12 @@ class Scanner:
         return found
 
     def staying(
-        self, path: str, data: Data, keys: Collection[str] | None, changed: Collection[str] | None
+        self,
+        path: str,
+        data: Data,
+        keys: Collection[str] | None,
+        changed: Collection[str] | None,
+        hidden: pa.Array | None = None,
     ) -> set[str]:
         """Return the columns of a marked table's file in which rows hold the subject that stay.
 
@@ -160,6 +165,7 @@ class Scanner:
             keys: The subject's keys; None if all rows stay.
             changed: The columns (lower case) that get other values in the subject's rows; None if
                 these rows are deleted.
+            hidden: The positions of the rows that delete files hide, which do not stay.
         """
         owner = self.owner(path)
         if owner is None or owner.place is None:
@@ -170,10 +176,13 @@ class Scanner:
             for names in (owner.place.keys, owner.place.texts)
         )
         found: set[str] = set()
+        at = 0
         for batch in rows_of(unpacked(path, data)[0], data):
+            numbers = pa.array(range(at, at + len(batch)), pa.int64())
+            at += len(batch)
             names = [column_name(field, owner) for field in batch.schema]
             columns = list(zip(names, batch.columns, strict=True))
-            none = pa.repeat(pa.scalar(False), len(batch))
+            none = pc.is_in(numbers, pa.array([], pa.int64()) if hidden is None else hidden)
             naming = [
                 matching(column, (), self.search.raw_tokens, self.search.in_raw)
                 for name, column in columns

@@ -29,10 +29,13 @@ _SHOWN = 20
 def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) -> list[str]:
     """Return the plan of the operation, with numbers of rows and files."""
     lines = [f"{request.name} of subject {request.subject}:"]
+    whole = {rewrite.identifier for rewrite in found.rewrites if rewrite.whole}
     for place in found.places:
         rows, going, changing = found.counts.get(place.identifier, (0, 0, 0))
         if place.identifier in found.counts:
             text = f"{going} of {rows} rows to delete, {changing} to change"
+            if place.identifier in whole:
+                text += "; the whole table is rewritten"
         else:
             text = "no row"
         lines.append(f"  {place.name}   {text}")
@@ -67,6 +70,11 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
             "(schemas, headers, paths, ids of the ledger)."
         )
     lines += of_others(found.others)
+    lines += [
+        f"Which rows of {'.'.join(name)} stay is not known yet (it has equality deletes, or "
+        "manifests that cannot be read), so only the proof searches them."
+        for name in sorted(found.unseen)
+    ]
     for identifier in sorted(found.touched() & set(states)):
         state = states[identifier]
         gone = sorted(name for name in state.refs if name != md.MAIN)
