@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -111,11 +111,15 @@ class LakeFiles:
         ]
         return Scanner(search, tables, ignored, reach)
 
-    def former(self) -> dict[str, md.Document]:
+    def former(self, names: Collection[Identifier] | None = None) -> dict[str, md.Document]:
         """Return the metadata of the tables that publishes have replaced, in all their states."""
         rows = self.lake.store.backend.known()
         documents = dict(zip(rows, self.lake.store.documents(rows), strict=True))
-        publishes = self.lake.ledger.rows("publishes")
+        publishes = [
+            row
+            for row in self.lake.ledger.rows("publishes")
+            if names is None or (row["schema"], row["name"]) in names
+        ]
         return known_folders.former_documents(self.lake, documents, publishes, None, forced=True)
 
     def replaced(self, reached: Iterable[SubjectTable]) -> list[Owned]:
@@ -125,9 +129,10 @@ class LakeFiles:
             path: (row["schema"], row["name"])
             for row in self.lake.ledger.rows("publishes")
             for path in known_folders.recent_metadata(row, None)
+            if (row["schema"], row["name"]) in by_name
         }
-        found = ((names[path], document) for path, document in self.former().items())
-        return [_owned(name, one, by_name[name]) for name, one in found if name in by_name]
+        former = self.former(by_name).items()
+        return [_owned(names[path], one, by_name[names[path]]) for path, one in former]
 
     def scan(self, scanner: Scanner, paths: Sequence[str]) -> Proof:
         """Search whole files."""
