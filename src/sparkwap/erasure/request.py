@@ -5,18 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, ClassVar, Self
-
-import yaml
+from typing import Any, ClassVar
 
 from sparkwap.catalog.model import Identifier
 from sparkwap.core.arguments import Arguments, argument
-from sparkwap.erasure.search import text_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,20 +39,9 @@ class Erase(Arguments):
         default=False,
     )
 
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
-        if wrong := misread(sys.argv):
-            raise cls.refused(
-                f"{wrong} of the keys and values in --args are other values in YAML than they look "
-                "like (042 is 34, 1_000 is 1000, 12:30 is 750, yes is true); put them in quotes"
-            )
-        return super().of(given)
-
     def __post_init__(self) -> None:
         if (self.keys is None) == (self.keys_from is None):
             raise self.refused("give either keys or keys_from")
-        if None in map(text_of, self.keys or ()):
-            raise self.refused("keys has a list, a mapping or null, which is no key")
         if self.keys_from is not None and not re.fullmatch(r"[^.]+([.][^.]+){2}", self.keys_from):
             raise self.refused(f"keys_from is {self.keys_from!r}")
 
@@ -102,27 +86,3 @@ class Rectify(Erase):
     @cached_property
     def new_values(self) -> Mapping[str, Any]:
         return {str(name).lower(): value for name, value in self.values.items()}
-
-
-def misread(command: Sequence[str]) -> int:
-    """Return how many keys and values in ``--args`` YAML 1.1 does not read as they are written."""
-    texts = [after for option, after in pairwise(command) if option == "--args"]
-    texts += [one.removeprefix("--args=") for one in command if one.startswith("--args=")]
-    wrong = 0
-    for text in texts:
-        written, read = (yaml.load(text, Loader=one) for one in (yaml.BaseLoader, yaml.SafeLoader))
-        for name in ("keys", "values"):
-            pairs = zip(_leaves(written.get(name)), _leaves(read.get(name)), strict=True)
-            wrong += sum(
-                one is not None and not isinstance(one, str) and as_is.lower() != str(one).lower()
-                for as_is, one in pairs
-            )
-    return wrong
-
-
-def _leaves(given: Any) -> Iterator[Any]:
-    if isinstance(given, dict | list):
-        for one in given.values() if isinstance(given, dict) else given:
-            yield from _leaves(one)
-    else:
-        yield given

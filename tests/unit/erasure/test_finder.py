@@ -196,7 +196,7 @@ def test_rows_with_the_key_of_nobody_are_not_those_of_others(people: People) -> 
     with pytest.raises(ConfigError, match=r"rows of s\.orders that stay .*column email\)"):
         people.call(ASKED)
     with pytest.raises(ConfigError, match="the keys are nobody's"):
-        people.call({**ASKED, "keys": [0]})
+        people.call({**ASKED, "keys": ["0"]})
     assert people.rows("people") == PEOPLE.to_pylist()
 
 

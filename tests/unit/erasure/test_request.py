@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
 
 from sparkwap.core.errors import ConfigError
 from sparkwap.erasure import Erase, Rectify
-from sparkwap.erasure.request import misread
 
 
 def test_a_dry_run_is_the_default() -> None:
@@ -31,34 +29,11 @@ def test_keys_may_come_from_a_table() -> None:
         ({"subject": "c", "keys_from": "b.c"}, "keys_from is 'b.c'"),
         ({"subject": "c", "keys": [1], "confirm": "yes"}, "confirm is 'yes'"),
         ({"subject": "c", "key": [1]}, "unknown argument: key"),
-        ({"subject": "c", "keys": [1, None]}, "null, which is no key"),
-        ({"subject": "c", "keys": [[1, 2], 3]}, "keys has a list"),
     ],
 )
 def test_arguments_are_checked(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Erase.of(arguments)
-
-
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        ("{keys: [042, 1_000, 12:30, 0x1F, yes, 42.10]}", 6),
-        ("{keys: 042, values: {zip: 01234, code: 0012}}", 3),
-        ("{keys: ['042', \"1_000\", 42, -1, 4.5, abc, 2024-01-31], values: {a: null, b: true}}", 0),
-        ("{subject: c, keys_from: a.b.c, confirm: yes}", 0),
-    ],
-)
-@pytest.mark.parametrize("apart", [True, False])
-def test_keys_that_yaml_reads_otherwise_are_refused(
-    text: str, wrong: int, apart: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = ["--args", text] if apart else [f"--args={text}"]
-    monkeypatch.setattr(sys, "argv", ["dbt", "run-operation", "wap_erase", *given])
-    assert misread(sys.argv) == wrong
-    if wrong:
-        with pytest.raises(ConfigError, match=f"{wrong} of the keys and values in --args"):
-            Erase.of({"subject": "customer", "keys": [34]})
 
 
 def test_a_rectification_needs_values() -> None:
