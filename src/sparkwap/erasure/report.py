@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import Identifier, TableState
 from sparkwap.catalog import metadata as md
+from sparkwap.core.text import counted, some_of
 from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.progress import ErasureProgress
 from sparkwap.erasure.proof import Proof
@@ -57,6 +58,11 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
         f"{len(holding)} of {len(found.proof.files)} files of the lake hold the subject "
         f"({_kinds(holding)})."
     )
+    if found.orphans:
+        lines.append(
+            f"{counted(len(found.orphans), 'file')} of these, to which nothing refers, will be "
+            f"deleted with all that they have: {some_of(sorted(found.orphans))}."
+        )
     if found.shared:
         lines.append(
             f"{sum(found.shared.values())} of its personal values also belong to others ("

@@ -31,7 +31,6 @@ from sparkwap.catalog.snapshot_files import PRIVATE
 from sparkwap.core.checkpoints import FILES_DELETED, FILES_DELETING
 from sparkwap.core.checkpoints import checkpoint as reached_step
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.names import short_run_id
 from sparkwap.maintenance.file_references import files_of_document, unreachable
 from sparkwap.maintenance.known_folders import (
     KnownFolders,
@@ -204,7 +203,7 @@ def strangers(lake: Lake, paths: Collection[str], reached: Collection[str]) -> d
     of_clones = {
         plain(one): "" for document in documents.values() for one in md.folders_of(document)
     }
-    runs = known.runs | {short_run_id(lease.run_id) for lease in lake.leases.all()}
+    runs = known.runs | {one.run_id.replace("-", "")[:8].lower() for one in lake.leases.all()}
     known = replace(known, present={**of_clones, **known.present}, runs=runs)
     warehouse, names = plain(lake.warehouse), {_name(path) for path in reached}
     by_folder: dict[str | None, list[str]] = {}
