@@ -64,15 +64,16 @@ def ensure(config: ServerConfig, progress: Progress) -> Endpoint:
         layout.create()
     with _usable(layout), states.locked(layout, progress):
         states.register_client(layout, os.getpid())
-        running = _find(layout)
-        if running is not None:
-            _compare(config, running, progress)
-            if running.ready:
-                return running.endpoint
+        if found := states.running(layout):
+            state = found[0]
+            _compare(config, state, progress)
+            if state.ready:
+                return state.endpoint
             progress("the server is starting")
         else:
-            running = start(config, progress)
-        return _await(layout, running, progress).endpoint
+            states.forget(layout)
+            state = start(config, progress)
+        return _await(layout, state, progress).endpoint
 
 
 def stop(lake: Path) -> bool:
@@ -86,22 +87,21 @@ def stop(lake: Path) -> bool:
         if not layout.server.is_dir():
             return False
     with _usable(layout), states.locked(layout, lambda _line: None):
-        state = states.read(layout)
-        process = states.server_process(layout, state) if state else None
-        if process is not None:
-            _terminate(process)
+        found = states.running(layout)
+        if found is not None:
+            _terminate(found[1])
         states.forget(layout)
-        return process is not None
+        return found is not None
 
 
 def status(lake: Path) -> ServerStatus | None:
     """Return the status of the lake's server; None if it does not run."""
     layout = LakePaths(resolve_lake(lake))
     with _usable(layout):
-        state = states.read(layout)
-    process = states.server_process(layout, state) if state else None
-    if state is None or process is None:
+        found = states.running(layout)
+    if found is None:
         return None
+    state, process = found
     try:
         rss, descriptors = process.memory_info().rss, process.num_fds()
     except psutil.Error:  # it has just ended
@@ -158,14 +158,6 @@ def _usable(layout: LakePaths) -> Iterator[None]:
             "stopped. Set `lake` in profiles.yml (or --lake) to a directory that you may write to "
             "and that has space."
         ) from error
-
-
-def _find(layout: LakePaths) -> ServerState | None:
-    state = states.read(layout)
-    if state is not None and states.server_process(layout, state) is not None:
-        return state
-    states.forget(layout)
-    return None
 
 
 def _compare(config: ServerConfig, running: ServerState, progress: Progress) -> None:

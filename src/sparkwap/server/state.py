@@ -101,6 +101,13 @@ def server_process(layout: LakePaths, state: ServerState) -> psutil.Process | No
         return None
 
 
+def running(layout: LakePaths) -> tuple[ServerState, psutil.Process] | None:
+    """Return the stored state and the process of the lake's server if it runs."""
+    state = read(layout)
+    process = server_process(layout, state) if state else None
+    return (state, process) if state and process else None
+
+
 def client_lives(pid: int, created: float) -> bool:
     """Return whether process ``pid`` runs, is not a zombie, and was started at ``created``."""
     try:
