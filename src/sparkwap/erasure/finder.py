@@ -283,9 +283,10 @@ class SubjectFinder:
             changed = None
             if clears or not self._request.erases:
                 changed = {name.lower() for name in self._new_values(place, types)}
-            state = self._states[place.identifier]
-            files = self._files_of_main(state) if state.main is not None else StateFiles()
-            hidden = self._files.hidden_rows(files.deletes) if files is not None else None
+            files = self._files_of_main(self._states[place.identifier])
+            live = {plain_location(one.path) for one in files.data} if files else set[str]()
+            live &= holding.keys()
+            hidden = self._files.hidden_rows(files.deletes) if files and live else {}
             if files is None or hidden is None:
                 found.unseen.add(place.identifier)
                 continue
@@ -301,7 +302,6 @@ class SubjectFinder:
                 gone = hidden.get(plain_location(path))
                 return {"": scanner.staying(path, data, keys, changed, gone)}
 
-            live = holding.keys() & {plain_location(file.path) for file in files.data}
             columns = self._files.each([holding[path] for path in live], read).get("")
             if columns:
                 staying[place.identifier] = columns
@@ -311,9 +311,10 @@ class SubjectFinder:
         """Return the files of `main`; None if they cannot be read."""
         document = self._lake.store.load(state.metadata_location)
         snapshot = md.snapshot(document, md.main_of(document) or -1)
+        if snapshot is None:
+            return StateFiles()
         with suppress(Unreadable):
-            if snapshot is not None:
-                return Snapshot(self._lake.store, document, snapshot).files()
+            return Snapshot(self._lake.store, document, snapshot).files()
         return None
 
     def _plan_table(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite | None:

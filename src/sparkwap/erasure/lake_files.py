@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -171,16 +171,22 @@ class LakeFiles:
         for one in deletes:
             if one.equality:
                 return None
-            data = self.read(one.path)
-            if one.offset is not None:
-                vector = deletion_vectors.read(whole(data), one.offset)
-                found.setdefault(str(one.target), []).append(pa.array(vector, pa.int64()))
-                continue
-            for batch in rows_of(unpacked(one.path, data)[0], data):
-                for path in pc.unique(batch["file_path"]).to_pylist():
-                    rows = batch["pos"].filter(pc.equal(batch["file_path"], path))
-                    found.setdefault(path, []).append(rows)
-        return {plain_location(path): pa.concat_arrays(rows) for path, rows in found.items()}
+            try:
+                for path, rows in self._positions(one):
+                    found.setdefault(plain_location(path), []).append(rows)
+            except Exception:
+                return None  # it was deleted meanwhile, or cannot be read
+        return {path: pa.concat_arrays(rows) for path, rows in found.items()}
+
+    def _positions(self, delete: DeleteFile) -> Iterator[tuple[str, pa.Array]]:
+        data = self.read(delete.path)
+        if delete.offset is not None:
+            vector = deletion_vectors.read(whole(data), delete.offset)
+            yield str(delete.target), pa.array(vector, pa.int64())
+            return
+        for batch in rows_of(unpacked(delete.path, data)[0], data):
+            for path in pc.unique(batch["file_path"]).to_pylist():
+                yield path, batch["pos"].filter(pc.equal(batch["file_path"], path))
 
     def read(self, path: str) -> Data:
         """Open a file; return the bytes of the catalog's own database, and none of a folder."""

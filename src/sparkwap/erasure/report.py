@@ -78,7 +78,7 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
     lines += of_others(found.others)
     lines += [
         f"Which rows of {'.'.join(name)} stay is not known yet (it has equality deletes, or "
-        "manifests that cannot be read), so only the proof searches them."
+        "files that cannot be read), so only the proof searches them."
         for name in sorted(found.unseen)
     ]
     for identifier in sorted(found.touched() & set(states)):
