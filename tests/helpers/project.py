@@ -20,9 +20,9 @@ from dbt.adapters.factory import reset_adapters
 from dbt.cli.main import dbtRunner
 from dbt_common.events.base_types import EventLevel, EventMsg
 from jsonschema import Draft202012Validator
+from output_schema import schema
 
 from helpers.catalogs import PYTHON_MODELS
-from sparkwap.cli.results import schema
 from sparkwap.core import command_end
 
 ORDERS_AND_PEOPLE = {

@@ -55,20 +55,22 @@
 
 {#- Erase the rows of some keys from the whole lake, with a proof; without confirm, only plan. -#}
 {% macro wap_erase(
-    subject=none, keys=none, keys_from=none, ignore=none, confirm=none
+    subject=none, keys=none, keys_from=none, ignore=none, unreferenced=none, confirm=none
 ) %}
     {%- do _wap_operation("wap_erase", dict(
-        kwargs, subject=subject, keys=keys, keys_from=keys_from, ignore=ignore, confirm=confirm
+        kwargs, subject=subject, keys=keys, keys_from=keys_from, ignore=ignore,
+        unreferenced=unreferenced, confirm=confirm
     )) -%}
 {% endmacro %}
 
 {#- Correct personal values of some keys, and erase the old values from the whole lake. -#}
 {% macro wap_rectify(
-    subject=none, keys=none, keys_from=none, ignore=none, confirm=none, values=none
+    subject=none, keys=none, keys_from=none, ignore=none, unreferenced=none, confirm=none,
+    values=none
 ) %}
     {%- do _wap_operation("wap_rectify", dict(
-        kwargs, subject=subject, keys=keys, keys_from=keys_from, ignore=ignore, confirm=confirm,
-        values=values
+        kwargs, subject=subject, keys=keys, keys_from=keys_from, ignore=ignore,
+        unreferenced=unreferenced, confirm=confirm, values=values
     )) -%}
 {% endmacro %}
 

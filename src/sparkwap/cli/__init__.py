@@ -2,14 +2,13 @@
 
 A function registers each command: it adds a parser to ``commands`` and sets its ``handler``, which
 takes the parsed arguments and returns a `CommandEnd`. For a new command, add such a function to
-``COMMANDS``, and its result to `sparkwap.cli.results`.
+``COMMANDS``, and its result to ``RESULTS`` of ``scripts/output_schema.py``.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import signal
 import sys
 import time
@@ -259,10 +258,12 @@ def _stop(arguments: argparse.Namespace) -> CommandEnd:
 
 def _status(arguments: argparse.Namespace) -> CommandEnd:
     from sparkwap.server import status
+    from sparkwap.server.config import LakePaths
 
     found = status(arguments.lake)
     if found is None:
-        print(f"not running; a dbt command starts it, or: {_start_command(arguments.lake)}")
+        start = LakePaths(arguments.lake).command("start")
+        print(f"not running; a dbt command starts it, or: {start}")
         return CommandEnd("stopped", ServerState("stopped"))
     endpoint = found.endpoint
     rows = {
@@ -285,11 +286,6 @@ def _status(arguments: argparse.Namespace) -> CommandEnd:
     return CommandEnd(result=state)
 
 
-def _start_command(lake: Path) -> str:
-    """Return the command that starts the server of a lake."""
-    return f"sparkwap server start --lake {shlex.quote(str(lake))}"
-
-
 def _doctor(arguments: argparse.Namespace) -> CommandEnd:
     from dbt.adapters.sparkwap.probing import look
     from sparkwap.gate import doctor
@@ -305,13 +301,15 @@ def _doctor(arguments: argparse.Namespace) -> CommandEnd:
 
 def _logs(arguments: argparse.Namespace) -> CommandEnd:
     from sparkwap.server import logs, status
+    from sparkwap.server.config import LakePaths
 
     status(arguments.lake)  # registers a running server's token for `redact`
     path = logs(arguments.lake)
     if not path.exists():
         raise SparkwapError(
             f"There is no log at {path}: the server of this lake was never started. "
-            f"Set another lake with --lake, or start the server: {_start_command(arguments.lake)}"
+            "Set another lake with --lake, or start the server: "
+            + LakePaths(arguments.lake).command("start")
         )
     if arguments.output == "json":
         if arguments.follow:
@@ -346,7 +344,3 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -30,7 +30,7 @@ from sparkwap.core import next_command
 from sparkwap.core.command_end import CommandEnd, Outcome
 from sparkwap.core.dbt_cli import DbtCall, DbtEnd, add_dbt_command, parse_call, say
 from sparkwap.core.errors import ConfigError
-from sparkwap.core.text import counted
+from sparkwap.core.text import counted, some_of
 from sparkwap.landing import LandingError, LandingFile
 from sparkwap.landing.entry import UNTIL
 from sparkwap.landing.index import LISTING
@@ -48,11 +48,8 @@ from sparkwap.runs import replay_moment
 from sparkwap.runs.results import RunResults
 
 if TYPE_CHECKING:
-    import argparse
-
     from sparkwap.core.dbt_cli import Commands
 
-_DATES_SHOWN = 3
 _LONGEST_SELECTION = 500_000
 _EAGER = ["--indirect-selection", "eager"]
 """All tests that read a built node must run, whatever the project's default is."""
@@ -144,7 +141,6 @@ def list_unread(
     If the files of a model have a fault, the model's own build fails with the same message.
 
     Args:
-        models: the raw models.
         known: the files that were read; see `known_files`.
         target_folder: the folder with the indexes of the landing files.
         listing_id: the id of this listing, for the builds of the drops.
@@ -184,7 +180,7 @@ def stopped(drop: Drop, later: Sequence[Drop], code: int) -> str:
     """Return the message for a drop that was not published; ``code`` is dbt's exit code."""
     how = f"dbt ended with code {code}" if code else "dbt succeeded, but the gate held it"
     files = "\n".join(f"    {one.file.path}" for one in drop.files)
-    waiting = _dates(later)
+    waiting = some_of([*map(str, later)])
     return (
         f"The drop {drop} was not published as a whole ({how}). The output of dbt above has the "
         f"reason, and what is published.{f' Waiting: {waiting}.' if waiting else ''} Its files:\n"
@@ -197,14 +193,9 @@ def unselected(left: Sequence[Drop]) -> str:
     """Return the message for drops with files that the selected nodes do not read."""
     return (
         "the selected nodes are built, and do not read all files of the drops "
-        f"{_dates(left)}. To read them: {next_command.sparkwap('build')}, without a selection"
+        f"{some_of([*map(str, left)])}. To read them: {next_command.sparkwap('build')}, without a "
+        "selection"
     )
-
-
-def _dates(later: Sequence[Drop]) -> str:
-    shown = ", ".join(str(drop) for drop in later[:_DATES_SHOWN])
-    more = len(later) - _DATES_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def selects(arguments: Sequence[str]) -> bool:
@@ -232,26 +223,20 @@ def register_build(commands: Commands) -> None:
         "has the same code, nothing is built; with --again, or with an argument for dbt, "
         "everything is built again. With --stale, only what `sparkwap plan` shows under "
         "`To build` is built.",
-        _build,
+        lambda parsed: build(parsed.arguments),
     )
 
 
-def _build(parsed: argparse.Namespace) -> CommandEnd:
-    return build(parsed.arguments)
-
-
-def build(arguments: Sequence[str], tell: Callable[[str], None] | None = None) -> CommandEnd:
+def build(arguments: Sequence[str], tell: Callable[[str], None] = say) -> CommandEnd:
     """Build all unread drops, up to the first one that is not published.
 
     Args:
         arguments: the arguments of ``dbt build``; ``--again`` to build in any case, or
             ``--stale`` to build only what is stale.
-        tell: prints a line of progress; the default is standard error.
 
     Raises:
         SparkwapError: the landing folder or the project cannot be used.
     """
-    tell = tell or say
     call = parse_call([argument for argument in arguments if argument not in (AGAIN, STALE)])
     replay_moment.refuse(call.variables, "sparkwap build")
     manifest = call.manifest()
@@ -320,14 +305,12 @@ def _build_drops(
     """Build drops in their order, up to the first one that is not published.
 
     Args:
-        found: the drops, oldest first.
         run: builds what is unread, with more environment variables.
         published: returns which of some files each table has.
-        faults: files and topics that could not be read.
-        tell: prints a line of progress.
         chosen: whether the arguments of dbt select nodes, perhaps not those that read the files.
     """
     builds, left, unread = list[Built](), list[Drop](), set[tuple[str, str]]()
+    message = told = None
     with TemporaryDirectory(prefix="sparkwap-") as folder:
         steps = Path(folder) / "next"
         for number, drop in enumerate(found, start=1):
@@ -342,29 +325,26 @@ def _build_drops(
             steps.unlink(missing_ok=True)
             end = run(**day, **later)
             built = _built(end, drop)
-            passed = not end.code and built.outcome in ("done", "published")
+            builds.append(built)
+            succeeded = built.outcome in ("done", "published")
             files = _left(drop, published(built.files))
-            if chosen and passed and files:
+            if chosen and succeeded and not end.code and files:
                 left.append(drop)
                 unread |= {one.table for one in files}
             elif end.code or files:
-                print(steps.read_text() if steps.exists() else "", end="", flush=True)
-                tell(stopped(drop, found[number:], end.code))
-                if built.outcome in ("done", "published"):
-                    built = replace(built, outcome="held")
-                return _ended([*builds, built], end.message, faults, [*left, *found[number:]])
-            builds.append(built)
+                if succeeded:
+                    builds[-1] = replace(built, outcome="held")
+                left += found[number:]
+                told, message = stopped(drop, found[number:], end.code), end.message
+                break
         print(steps.read_text() if steps.exists() else "", end="", flush=True)
-    if left:
-        tell(unselected(left))
-    elif builds[-1].outcome == "held":
-        tell(
-            f"{counted(len(found), 'drop')} read, up to {found[-1]}; the last build has left held "
-            "tables"
-        )
-    else:
-        tell(f"{counted(len(found), 'drop')} published, up to {found[-1]}")
-    return _ended(builds, None, faults, left)
+    count = counted(len(found), "drop")
+    if told is None and left:
+        told = unselected(left)
+    elif told is None and builds[-1].outcome == "held":
+        told = f"{count} read, up to {found[-1]}; the last build has left held tables"
+    tell(told or f"{count} published, up to {found[-1]}")
+    return _ended(builds, message, faults, left)
 
 
 def _stale(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,6 @@ _DBT_OPTIONS = re.compile(
     r"DBT_(?:ENGINE_)?(?:FULL_REFRESH|EMPTY|SAMPLE|EVENT_TIME_\w+|(?:EXCLUDE_)?RESOURCE_TYPES"
     r"|STORE_FAILURES|(?:DEFER|FAVOR|ARTIFACT)?_?STATE\w*|DEFER\w*|INDIRECT_SELECTION|WARN_ERROR\w*)"
 )
-
 
 _OFF = frozenset({"", "0", "f", "false", "n", "no", "off"})
 
@@ -93,13 +92,11 @@ def reason_to_build(
     the clock are at most a day old.
 
     Args:
-        manifest: The parsed project.
         publishes: All publishes of the lake, newest first.
         last_run: The newest row of the ledger's ``runs`` for this project and target.
         states: The present states of the tables and views.
         files: Change times of the files that are not in dbt's manifest: variables, flags, and
             settings of the gate.
-        now: The present time.
         session: A token of the profile's settings of Spark, and of dbt's ``dispatch``.
     """
     if why := _unknown_inputs(manifest):
@@ -160,9 +157,8 @@ def _has_inputs(text: str) -> bool:
 
 
 def _enabled(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    nodes: Iterable[Mapping[str, Any]] = manifest["nodes"].values()
     return [
         node
-        for node in nodes
+        for node in manifest["nodes"].values()
         if node["resource_type"] != "analysis" and node["config"].get("enabled", True)
     ]

@@ -69,7 +69,6 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _call(operation: type[Arguments], parsed: argparse.Namespace) -> CommandEnd:
-    """Call the run-operation."""
     found = {field.name: getattr(parsed, field.name) for field in fields(operation)}
     arguments = {key: value for key, value in found.items() if value is not None}
     hints = get_type_hints(operation)

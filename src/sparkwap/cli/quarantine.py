@@ -133,11 +133,14 @@ def _short(text: str) -> str:
 # ---------------------------------------------------------------- the commands
 
 
+def _models(call: DbtCall, arguments: argparse.Namespace) -> list[RawModel]:
+    manifest = call.manifest(next_command.sparkwap(arguments.command))
+    return chosen(raw_models(manifest, call.project_dir), arguments.model)
+
+
 def _list(arguments: argparse.Namespace) -> CommandEnd:
     call = call_of(arguments)
-    manifest = call.manifest(next_command.sparkwap("quarantine list"))
-    models = chosen(raw_models(manifest, call.project_dir), arguments.model)
-    lake = call.lake()
+    models, lake = _models(call, arguments), call.lake()
     found = [(model, rows) for model in models if (rows := bad_rows(lake, model))]
     print("\n".join(listing(found)))
     listed = tuple(ModelRows(model.name, tuple(sorted(rows))) for model, rows in found)
@@ -146,9 +149,7 @@ def _list(arguments: argparse.Namespace) -> CommandEnd:
 
 def _replay(arguments: argparse.Namespace) -> CommandEnd:
     call = call_of(arguments)
-    manifest = call.manifest(next_command.sparkwap("quarantine replay"))
-    models = chosen(raw_models(manifest, call.project_dir), arguments.model)
-    return replay(call, models, say)
+    return replay(call, _models(call, arguments), say)
 
 
 def replay(call: DbtCall, models: Sequence[RawModel], tell: Callable[[str], None]) -> CommandEnd:

@@ -27,7 +27,6 @@ from sparkwap.landing.samples import read_samples
 if TYPE_CHECKING:
     from sparkwap.core.dbt_cli import Commands
 
-
 _DEFAULTS = """\
 models:
   {project}:

@@ -92,7 +92,9 @@ def files(source: str, entity: str, found: Guess, history: bool = False) -> dict
         f"models/quarantine/{source}/_{name}__models.yml": _yaml([_quarantine_yaml(name)]),
         f"models/staging/{source}/cdc_{name}.py": _STATE.format(name=name),
         f"models/staging/{source}/stg_{name}.sql": _STAGING.format(
-            name=name, columns=_typed(name, columns), deleted=_DELETED
+            name=name,
+            columns=",\n".join(f"        {_cast(name, *column)}" for column in columns.items()),
+            deleted=_DELETED,
         ),
         f"models/staging/{source}/_{name}__models.yml": _yaml(
             [_state_yaml(name, key), _staging_yaml(name, key, extract)]
@@ -118,10 +120,6 @@ def _events(columns: Mapping[str, str]) -> str:
         else f"    '{_plain(name)}': 'cast({sql[name]} as {kind})',"
         for name, kind in columns.items()
     )  # fmt: skip
-
-
-def _typed(name: str, columns: Mapping[str, str]) -> str:
-    return ",\n".join(f"        {_cast(name, *column)}" for column in columns.items())
 
 
 def _cast(name: str, column: str, kind: str) -> str:

@@ -98,12 +98,7 @@ def stream(
     Args:
         every: seconds between two looks at the topics.
         arguments: more arguments of ``dbt build``.
-        emit: prints the document of a build.
-        tell: prints a line of progress.
         sleep: waits, in seconds.
-
-    Raises:
-        SparkwapError: the project cannot be used, or has no topic.
     """
     call = parse_call(arguments)
     replay_moment.refuse(call.variables, "sparkwap stream")

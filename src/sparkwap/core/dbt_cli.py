@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "target-path", "vars")
 
 
-_PATIENCE_SECONDS = 45.0
+_ENDINGS = ((signal.SIGINT, 45.0), (signal.SIGTERM, 10.0), (signal.SIGKILL, None))
+"""The signals that end dbt, and the seconds until the next one."""
 
 
 DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli(prog_name='dbt')")
@@ -279,11 +280,14 @@ def _run_interruptible(command: Sequence[str], environment: Mapping[str, str]) -
         try:
             return child.wait()
         except KeyboardInterrupt as interrupt:
-            if isinstance(interrupt, Terminated):
-                child.send_signal(signal.SIGINT)
-            with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-                child.wait(_PATIENCE_SECONDS)
-            child.kill()
+            # A background job and its children ignore interrupts.
+            ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            for sent, seconds in _ENDINGS[1 if ignored else 0 :]:
+                if sent is not signal.SIGINT or isinstance(interrupt, Terminated):
+                    child.send_signal(sent)
+                with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                    child.wait(seconds)
+                    break
             raise
 
 

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 SUBJECT, PERSONAL, SUBJECT_TEXT = "subject", "personal", "subject_text"
+NOBODY = "nobody"
 OF_TABLES = ("sensitive", "pii")
 MARKS = (SUBJECT, PERSONAL, SUBJECT_TEXT, *OF_TABLES)
 RAW_ROW, QUARANTINED_ROW = "_raw", "raw_text"

@@ -170,20 +170,12 @@ def _typed(kind: pa.DataType, texts: frozenset[str]) -> pa.Array | None:
     return pa.array(found, kind)
 
 
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text).replace(tzinfo=None)
-
-
-def _moment_utc(text: str) -> datetime:
-    return datetime.fromisoformat(text).replace(tzinfo=UTC)
-
-
 _PARSERS: Mapping[pa.DataType, Callable[[str], Any]] = {
     **dict.fromkeys((pa.int8(), pa.int16(), pa.int32(), pa.int64()), int),
     **dict.fromkeys((pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()), int),
     pa.float64(): float,
     pa.uuid(): UUID,
     pa.date32(): date.fromisoformat,
-    pa.timestamp("us"): _moment,
-    pa.timestamp("us", "UTC"): _moment_utc,
+    pa.timestamp("us"): lambda text: datetime.fromisoformat(text).replace(tzinfo=None),
+    pa.timestamp("us", "UTC"): lambda text: datetime.fromisoformat(text).replace(tzinfo=UTC),
 }

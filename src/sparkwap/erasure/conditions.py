@@ -87,8 +87,6 @@ class Conditions:
         """Return a condition for the subject's rows of a table.
 
         Args:
-            place: The table.
-            search: The subject's keys and values.
             texts: Free-text column -> the texts in it that name the subject.
             types: All columns of the table, with their types.
         """

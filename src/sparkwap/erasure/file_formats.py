@@ -12,7 +12,6 @@ from pyarrow import orc
 
 from sparkwap.catalog import avro
 
-_PARQUET_MAGIC = b"PAR1"
 _GZIP_MAGIC = b"\x1f\x8b"
 _BATCH_ROWS = 65_536
 _PART, _OVERLAP = 2 << 20, 256 << 10
@@ -61,10 +60,10 @@ def unpacked(path: str, data: Data) -> tuple[str, Data]:
     """
     magic = magic_of(data)
     claims = path.rpartition(".")[2].lower()
-    for kind, (mark, ending) in _FORMATS.items():
+    for kind, mark in _FORMATS.items():
         if magic.startswith(mark):
             return kind, data
-        if claims == ending and size_of(data):
+        if claims == kind and size_of(data):
             raise ValueError(f"no {kind} file")
     if magic.startswith(_GZIP_MAGIC):
         content = gzip.decompress(whole(data))
@@ -78,15 +77,10 @@ def unpacked(path: str, data: Data) -> tuple[str, Data]:
     return ("json", data) if path.endswith(".json") else ("bytes", data)
 
 
-_FORMATS = {
-    "parquet": (_PARQUET_MAGIC, "parquet"),
-    "orc": (b"ORC", "orc"),
-    "avro": (avro.MAGIC, "avro"),
-}
-
+_FORMATS = {"parquet": b"PAR1", "orc": b"ORC", "avro": avro.MAGIC}
+"""Format, as which its files also end -> their first bytes."""
 
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
-
 
 # zip, xz, 7z, and Parquet whose footer is encrypted
 _CLOSED = (b"PK\x03\x04", b"\xfd7zXZ", b"7z\xbc\xaf", b"PARE")
@@ -98,8 +92,6 @@ def rows_of(
     """Yield batches of the rows of a data file, with the columns to keep; none of other files.
 
     Args:
-        kind: The format.
-        data: The file.
         keep: Which columns are needed; others may be read too. All if None.
     """
 

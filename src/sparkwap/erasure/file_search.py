@@ -51,8 +51,6 @@ class Owned:
     """A table, for the search of the files in its folder.
 
     Attributes:
-        identifier: Schema and table.
-        folders: The folders of its files.
         place: Its marked columns; None for a table without marks.
         fields: Field id -> the present name of the column; old files may have another name.
         partitions: Partition spec id -> for each of its fields the column (lower case) and type,
@@ -71,10 +69,8 @@ class FileSearch:
     """Searches one file.
 
     Attributes:
-        search: The keys and values to search for.
         ignored: Columns to leave out, ``schema.table.column`` in lower case.
         owner: The table in whose folder the file is; None if there is none.
-        wanted: The subject's keys or values that each column may hold.
     """
 
     search: Search

@@ -9,6 +9,7 @@ from typing import Any
 
 from sparkwap.catalog import Identifier, OpenBranch, TableState
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.file_plan import StateFiles
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
 from sparkwap.catalog.sparksql import current_schema
@@ -16,6 +17,7 @@ from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.sqltext import quote
+from sparkwap.core.text import some_of
 from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.file_formats import Data
 from sparkwap.erasure.lake_files import LakeFiles
@@ -37,7 +39,8 @@ from sparkwap.erasure.subject_tables import (
     places,
     with_columns,
 )
-from sparkwap.maintenance import file_references, live_manifests
+from sparkwap.maintenance import file_references, live_manifests, orphans
+from sparkwap.maintenance.rules import keeps_files
 from sparkwap.publish.lake import Lake
 
 Sql = Callable[[str], Sequence[Sequence[Any]]]
@@ -49,17 +52,18 @@ class Found:
 
     Attributes:
         places: The tables that may hold the subject.
-        rewrites: The rewrites that remove the subject from these tables.
         counts: All rows, deleted rows and changed rows, for each table with a rewrite.
-        proof: All files, with those that hold the subject.
         reach: File -> the tables that refer to it.
         others: The tables of other catalogs in the same database that refer to files of the
             subject.
+        orphans: Files of the subject to which nothing refers, and that are to be deleted.
+        strangers: Those that may belong to others, and why, in words.
         search: The keys and values for which the proof searches.
         shared: Column -> the number of personal values that also belong to others, so the proof
             cannot search for them.
         skipped: The number of listed keys (``keys_from``) that cannot be a value of a key column.
         staying: Marked table -> the columns in which rows that stay would hold the subject.
+        unseen: Tables of which it is not known yet which rows stay.
         blockers: What to do before the operation, in words.
         heads: The snapshot of ``main`` of each place.
     """
@@ -70,10 +74,13 @@ class Found:
     proof: Proof = field(default_factory=lambda: Proof(()))
     reach: Mapping[str, set[Identifier]] = field(default_factory=dict)
     others: set[Identifier] = field(default_factory=set)
+    orphans: set[str] = field(default_factory=set)
+    strangers: Mapping[str, str] = field(default_factory=dict)
     search: Search = field(default_factory=lambda: Search(frozenset()))
     shared: Mapping[str, int] = field(default_factory=dict)
     skipped: int = 0
     staying: Mapping[Identifier, set[str]] = field(default_factory=dict)
+    unseen: set[Identifier] = field(default_factory=set)
     blockers: list[str] = field(default_factory=list)
     heads: Mapping[Identifier, int | None] = field(default_factory=dict)
 
@@ -90,10 +97,7 @@ class SubjectFinder:
     """Finds the subject. It changes only the progress in memory, to which it adds values.
 
     Args:
-        files: The lake's files.
         sql: Runs a statement in a Spark session that reads ``main``, and returns its rows.
-        nodes: The project's models, snapshots, seeds, sources and tests.
-        request: The request.
         journal: The progress of earlier calls with the same request.
     """
 
@@ -143,7 +147,13 @@ class SubjectFinder:
         keys, kinds = self._keys(columns), self._key_types(found, marked)
         values = key_values(keys, kinds, skip=request.source is not None)
         found.skipped = len(keys) - len(values)
-        journal.learn(set().union(*values.values()), {}, ())
+        learned = set[str]().union(*values.values())
+        if not learned.isdisjoint(name for place in found.places for name in place.nobody):
+            raise ConfigError(
+                "Some of the keys are nobody's, by the mark `nobody` of a key column; nothing was "
+                "changed. Leave them out, or correct the mark."
+            )
+        journal.learn(learned, {}, ())
         journal.learn(self._spellings(found.places), {}, ())
         scanner = self._read(found)
         for place in found.places:
@@ -155,11 +165,7 @@ class SubjectFinder:
         return found
 
     def _check_values(self, reached: Sequence[SubjectTable]) -> None:
-        """Refuse a new value for a column that no table has, or that is nested.
-
-        Raises:
-            ConfigError: No marked table has such a personal column.
-        """
+        """Refuse a new value for a column that no table has, or that is nested."""
         columns = [(place.identifier, name) for place in reached for name in place.personal]
         legal = {name.lower() for _, name in columns}
         legal -= {n.lower() for table, n in columns if "<" in self._types(table).get(n, "<")}
@@ -223,6 +229,7 @@ class SubjectFinder:
         rows = self._lake.store.backend
         found.reach = file_references.reachable(self._lake, rows.all())
         scanner = self._files.scanner(by_key, found.places, self._states, ignored, found.reach)
+        scanner = replace(scanner, replaced=self._files.replaced(found.places))
         paths = self._files.paths([*journal.files, *found.reach])
         collected = self._files.each(paths, scanner.collect)
         values = {name: {text for text, _ in pairs} for name, pairs in collected.items()}
@@ -234,8 +241,21 @@ class SubjectFinder:
         found.search = _search(self._request, journal, shared).with_names(self._names())
         scanner = replace(scanner, search=found.search)
         found.proof = self._files.scan(scanner, paths)
-        found.others = found.proof.tables(file_references.reachable(self._lake, rows.others()))
+        others = file_references.reachable(self._lake, rows.others())
+        found.others = found.proof.tables(others)
+        self._find_orphans(found, {*found.reach, *others})
         return scanner
+
+    def _find_orphans(self, found: Found, reached: set[str]) -> None:
+        """Find the subject's files to which nothing refers, and which of them may be of others."""
+        holding = (file.path for file in found.proof.holding)
+        lone = set(file_references.unreachable(holding, {*reached, *self._journal.files}))
+        if lone:
+            states = (self._states[place.identifier] for place in found.places)
+            found.orphans = lone.intersection(self._files.settled(states))
+            if not self._request.unreferenced:
+                found.strangers = orphans.strangers(self._lake, found.orphans, reached)
+                found.orphans -= found.strangers.keys()
 
     def _names(self) -> str:
         """Return the names of tables, columns, folders and nodes, one in a line."""
@@ -263,29 +283,39 @@ class SubjectFinder:
             changed = None
             if clears or not self._request.erases:
                 changed = {name.lower() for name in self._new_values(place, types)}
-            live = self._live_files(self._states[place.identifier]).intersection(holding)
-
+            files = self._files_of_main(self._states[place.identifier])
+            live = {plain_location(one.path) for one in files.data} if files else set[str]()
+            live &= holding.keys()
+            hidden = self._files.hidden_rows(files.deletes) if files and live else {}
+            if files is None or hidden is None:
+                found.unseen.add(place.identifier)
+                continue
             keys = self._journal.keys if place.identifier in found.counts else None
 
-            def read(path: str, data: Data, keys: Any = keys, changed: Any = changed) -> Any:
-                return {"": scanner.staying(path, data, keys, changed)}
+            def read(
+                path: str,
+                data: Data,
+                keys: Any = keys,
+                changed: Any = changed,
+                hidden: Any = hidden,
+            ) -> Any:
+                gone = hidden.get(plain_location(path))
+                return {"": scanner.staying(path, data, keys, changed, gone)}
 
             columns = self._files.each([holding[path] for path in live], read).get("")
             if columns:
                 staying[place.identifier] = columns
         return staying
 
-    def _live_files(self, state: TableState) -> set[str]:
-        """Return the data files of `main`; none if delete files hide some of their rows."""
+    def _files_of_main(self, state: TableState) -> StateFiles | None:
+        """Return the files of `main`; None if they cannot be read."""
         document = self._lake.store.load(state.metadata_location)
-        snapshot = None if state.main is None else md.snapshot(document, state.main)
+        snapshot = md.snapshot(document, md.main_of(document) or -1)
         if snapshot is None:
-            return set()
+            return StateFiles()
         with suppress(Unreadable):
-            files = Snapshot(self._lake.store, document, snapshot).files()
-            if not files.deletes:
-                return {plain_location(file.path) for file in files.data}
-        return set()
+            return Snapshot(self._lake.store, document, snapshot).files()
+        return None
 
     def _plan_table(self, found: Found, place: SubjectTable, state: TableState) -> Rewrite | None:
         """Return the rewrite that removes the subject from a table; None if there is no need."""
@@ -331,7 +361,7 @@ class SubjectFinder:
         if FILE_ROWS in types and delete != "false":
             gone = {path: int(n) for path, n in self._sql(rows_gone(rewrite.main, delete))}
             self._journal.outside = sorted({*self._journal.outside, *gone})
-            updates += [fewer_rows(conditions, gone)] if gone else []
+            updates += [fewer_rows(conditions, gone, types)] if gone else []
         return replace(rewrite, delete=delete, updates=tuple(updates))
 
     def _new_values(self, place: SubjectTable, types: Mapping[str, str]) -> dict[str, str]:
@@ -386,8 +416,25 @@ class SubjectFinder:
             f"({next_command.operation('wap_discard', branch)})"
             for branch, tables in self._open(found, reached)
         ]
+        blockers += [
+            f"{some_of(paths)} hold the subject, no table of this catalog refers to them, and they "
+            f"may belong to others ({why}): delete them, move them out of the lake, erase the "
+            "subject with their own catalog, or let this command delete them, with all that others "
+            "have in them (unreferenced: true)"
+            for why in sorted(set(found.strangers.values()))
+            for paths in [sorted(path for path, of in found.strangers.items() if of == why)]
+        ]
         for identifier in sorted(reached):
             blockers.extend(self._own_blockers(self._states[identifier]))
+        for identifier in sorted(found.touched() & reached):
+            document = self._lake.store.load(self._states[identifier].metadata_location)
+            if keeps_files(document):
+                name = ".".join(identifier)
+                blockers.append(
+                    f"{name} has gc.enabled=false, so its files may belong to another table: erase "
+                    "the subject there first, rewrite this table, and remove the property (alter "
+                    f"table {name} unset tblproperties ('gc.enabled'))"
+                )
         for identifier, columns in sorted(found.staying.items()):
             name = ".".join(identifier)
             place = next(one for one in found.places if one.identifier == identifier)
@@ -452,8 +499,8 @@ class SubjectFinder:
             kind = self._states[identifier].kind if identifier in self._states else "table"
             yield (
                 f"the {kind} {name} holds the subject ({'; '.join(sorted(where)[:3])}) and has no "
-                "mark: mark its columns, or drop it, or ignore the column if it has other data "
-                f"(ignore: [{name}.<column>])"
+                "mark: mark its columns, or drop it with its files (drop table .. purge), or "
+                f"ignore the column if it has other data (ignore: [{name}.<column>])"
             )
 
 

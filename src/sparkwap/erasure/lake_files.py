@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from sparkwap.catalog import Identifier, TableState
+from sparkwap.catalog import Identifier, TableState, deletion_vectors
+from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
+from sparkwap.catalog.file_plan import DeleteFile
 from sparkwap.catalog.files import StoredFile, local_path, plain_location, read_apart
 from sparkwap.catalog.sql_backend import SqlBackend
-from sparkwap.erasure.file_formats import Data
+from sparkwap.erasure.file_formats import Data, rows_of, unpacked, whole
 from sparkwap.erasure.file_search import Owned
 from sparkwap.erasure.proof import Proof, Scanned, Scanner
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import SubjectTable
-from sparkwap.maintenance import file_references
+from sparkwap.maintenance import known_folders, orphans
 from sparkwap.publish.lake import Lake
 
 _PATHS = tuple(f"write.{kind}.path" for kind in ("data", "metadata", "object-storage"))
@@ -33,7 +37,6 @@ class LakeFiles:
     """The files of a lake.
 
     Attributes:
-        lake: The lake.
         beside: Files and folders of the lake outside the warehouse.
         of_server: Folders of a running server's log and scratch files.
     """
@@ -73,10 +76,24 @@ class LakeFiles:
         documents = [self.lake.store.load(state.metadata_location) for state in states]
         return {folder for one in documents if one.get("location") for folder in md.folders_of(one)}
 
+    def settled(self, states: Iterable[TableState]) -> list[str]:
+        """Return the files of the warehouse and of tables that no run may be about to commit."""
+        began = [run.began for run in leasing.living(self.lake.leases)]
+        before = orphans.cutoff(datetime.now(UTC), 0, began)
+        # Elsewhere are the catalog's database and the server's files.
+        roots = (self.lake.warehouse, *self.folders(states))
+        inside = tuple(f"{plain_location(root)}/" for root in roots)
+        return [
+            file.path
+            for file in self.listing()
+            if plain_location(file.path).startswith(inside)
+            and (file.modified is None or file.modified < before)
+        ]
+
     def server_paths(self) -> list[str]:
         """Return the log and scratch files of the server."""
-        folders = map(str, self.of_server)
-        return [path for folder in folders for path in file_references.files_of(self.lake, folder)]
+        files = self.lake.store.files
+        return [file.path for folder in self.of_server for file in files.listing(str(folder))]
 
     def scanner(
         self,
@@ -89,10 +106,33 @@ class LakeFiles:
         """Return a scanner for the tables of the lake; see `Scanner` for ``reach``."""
         by_name = {place.identifier: place for place in reached}
         tables = [
-            _owned(state, self.lake.store.load(state.metadata_location), by_name.get(name))
+            _owned(name, self.lake.store.load(state.metadata_location), by_name.get(name))
             for name, state in states.items()
         ]
         return Scanner(search, tables, ignored, reach)
+
+    def former(self, names: Collection[Identifier] | None = None) -> dict[str, md.Document]:
+        """Return the metadata of the tables that publishes have replaced, in all their states."""
+        rows = self.lake.store.backend.known()
+        documents = dict(zip(rows, self.lake.store.documents(rows), strict=True))
+        publishes = [
+            row
+            for row in self.lake.ledger.rows("publishes")
+            if names is None or (row["schema"], row["name"]) in names
+        ]
+        return known_folders.former_documents(self.lake, documents, publishes, None, forced=True)
+
+    def replaced(self, reached: Iterable[SubjectTable]) -> list[Owned]:
+        """Return the tables that publishes have replaced, with the present marks of their names."""
+        by_name = {place.identifier: place for place in reached}
+        names = {
+            path: (row["schema"], row["name"])
+            for row in self.lake.ledger.rows("publishes")
+            for path in known_folders.recent_metadata(row, None)
+            if (row["schema"], row["name"]) in by_name
+        }
+        former = self.former(by_name).items()
+        return [_owned(names[path], one, by_name[names[path]]) for path, one in former]
 
     def scan(self, scanner: Scanner, paths: Sequence[str]) -> Proof:
         """Search whole files."""
@@ -125,6 +165,29 @@ class LakeFiles:
                 union.setdefault(name, set()).update(values)
         return union
 
+    def hidden_rows(self, deletes: Iterable[DeleteFile]) -> dict[str, pa.Array] | None:
+        """Return data file -> the positions of the rows that delete files hide; None if unknown."""
+        found: dict[str, list[pa.Array]] = {}
+        for one in deletes:
+            if one.equality:
+                return None
+            try:
+                for path, rows in self._positions(one):
+                    found.setdefault(plain_location(path), []).append(rows)
+            except Exception:
+                return None  # it was deleted meanwhile, or cannot be read
+        return {path: pa.concat_arrays(rows) for path, rows in found.items()}
+
+    def _positions(self, delete: DeleteFile) -> Iterator[tuple[str, pa.Array]]:
+        data = self.read(delete.path)
+        if delete.offset is not None:
+            vector = deletion_vectors.read(whole(data), delete.offset)
+            yield str(delete.target), pa.array(vector, pa.int64())
+            return
+        for batch in rows_of(unpacked(delete.path, data)[0], data):
+            for path in pc.unique(batch["file_path"]).to_pylist():
+                yield path, batch["pos"].filter(pc.equal(batch["file_path"], path))
+
     def read(self, path: str) -> Data:
         """Open a file; return the bytes of the catalog's own database, and none of a folder."""
         if path.endswith("/"):
@@ -141,8 +204,7 @@ class LakeFiles:
         return pa.OSFile(str(local))
 
 
-def _owned(state: TableState, document: md.Document, place: SubjectTable | None) -> Owned:
-    """Return a table for the search of its files."""
+def _owned(name: Identifier, document: md.Document, place: SubjectTable | None) -> Owned:
     fields: dict[int, str] = {}
     types: dict[int, str] = {}
     # The present schema comes last, so its names win.
@@ -161,4 +223,4 @@ def _owned(state: TableState, document: md.Document, place: SubjectTable | None)
             else None
             for part in spec["fields"]
         ]
-    return Owned(state.identifier, md.folders_of(document), place, fields, partitions)
+    return Owned(name, md.folders_of(document), place, fields, partitions)

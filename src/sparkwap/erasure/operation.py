@@ -27,14 +27,13 @@ from pyiceberg.table import Table
 from sparkwap.catalog import Candidate, Identifier, LedgerRows, PublishRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.files import StoredFile, local_path, plain_location
+from sparkwap.catalog.files import local_path, plain_location
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.store import Staged
 from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.erasure import report
-from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.file_search import LEDGER_IDS
 from sparkwap.erasure.finder import Found, Sql, SubjectFinder
 from sparkwap.erasure.lake_files import LakeFiles
@@ -44,13 +43,7 @@ from sparkwap.erasure.request import Erase
 from sparkwap.erasure.rewrite import Rewrite
 from sparkwap.erasure.search import Search
 from sparkwap.erasure.subject_tables import NodeColumns
-from sparkwap.maintenance import (
-    expiry,
-    file_references,
-    known_folders,
-    live_manifests,
-    orphans,
-)
+from sparkwap.maintenance import expiry, file_references, live_manifests
 from sparkwap.maintenance.compaction import remove_leftovers
 from sparkwap.publish.lake import Lake
 from sparkwap.runs.operations.found import ErasureResult
@@ -67,7 +60,6 @@ class Erasure:
     """The two operations on one lake.
 
     Args:
-        lake: The lake.
         sql: Runs a statement in a Spark session that reads ``main``, and returns its rows.
         run_id: dbt's invocation id.
         nodes: Returns the project's models, snapshots, seeds, sources and tests.
@@ -278,10 +270,8 @@ class Erasure:
         """Expire the tables that held the subject, and delete their former files.
 
         Args:
-            found: The last look.
             there: The files at the first look.
             journal: Gets the files to which the tables refer until now.
-            path: The file of the journal.
         """
         state = "The erasure is published, but the maintenance may still write former rows"
         self._require_no_maintenance(state)
@@ -327,29 +317,18 @@ class Erasure:
         All others may belong to a commit that another writer has begun.
 
         Args:
-            found: The last look.
             there: The files at the first look: of the subject's files, only these go.
             journal: Has the former files of tables.
         """
-        former = set(journal.files)
-        began = [run.began for run in leasing.living(self._lake.leases)]
-        written_before = orphans.cutoff(datetime.now(UTC), 0, began)
-        holding = {file.path for file in found.proof.holding}.intersection(there)
-        states = self._lake.states(place.identifier for place in found.places)
-        folders = [f"{plain_location(one)}/" for one in self._files.folders(states.values())]
-        # Outside the warehouse are the catalog's database and the server's files.
-        inside = (f"{plain_location(self._lake.warehouse)}/", *folders)
-
-        def goes(file: StoredFile) -> bool:
-            path = plain_location(file.path)
-            if file_references.checked(path) in former:
-                return True
-            old = file.modified is None or file.modified < written_before
-            return old and file.path in holding and path.startswith(inside)
-
-        listed = self._files.listing()
-        elsewhere = former.difference(plain_location(file.path) for file in listed)
-        paths = [*(file.path for file in listed if goes(file)), *elsewhere]
+        former, orphans = set(journal.files), found.orphans.intersection(there)
+        listed = {file.path: plain_location(file.path) for file in self._files.listing()}
+        elsewhere = former.difference(listed.values())
+        paths = [
+            path
+            for path, location in listed.items()
+            if file_references.checked(location) in former or path in orphans
+        ]
+        paths += elsewhere
         rows = self._rows()
         paths = file_references.unreachable(paths, file_references.reachable(self._lake, rows))
         # A rollback may have brought a former state back while the others were read.
@@ -366,10 +345,7 @@ class Erasure:
         going = {plain_location(path) for path in paths}
         if not going:
             return []
-        rows = list(self._rows())
-        documents = dict(zip(rows, self._lake.store.documents(rows), strict=True))
-        publishes = self._lake.ledger.rows("publishes")
-        former = known_folders.former_documents(self._lake, documents, publishes, None)
+        former = self._files.former()
         exists = self._lake.store.files.exists
 
         def loses_files(location: str) -> bool:
@@ -431,19 +407,14 @@ class Erasure:
         late = sorted(set(self._files.paths()) - set(paths))
         proof = Proof((*proof.files, *self._files.scan(scanner, late).files))
         of_server = self._files.scan(scanner, self._files.server_paths())
-        conditions = Conditions(journal.salt)
         document = report.document(
             request,
+            found,
+            journal,
             proof,
             run_id=self._run_id,
-            keys=sorted(conditions.digest(key) for key in journal.keys),
-            salt=journal.salt,
-            before=journal.report,
             forgotten=forgotten,
-            outside=journal.outside,
             of_server=[file.path for file in of_server.holding],
-            shared=sum(found.shared.values()),
-            names=len(found.search.names),
             not_reached=report.not_reached(
                 object_store=local_path(self._lake.warehouse) is None,
                 catalog_server=not self._lake.store.backend.atomic,

@@ -23,7 +23,6 @@ class ErasureProgress:
     Attributes:
         salt: The salt of the hashes in its statements and its report.
         branch: The audit branch that it opened last; None if it opened none.
-        keys: The subject's keys.
         values: The subject's personal values by column.
         texts: The values that are texts.
         outside: Landing files that held the subject.

@@ -29,7 +29,6 @@ class Scanned:
     """A file that was read.
 
     Attributes:
-        path: The file.
         format: ``parquet``, ``orc``, ``avro``, ``json``, ``gzip json`` or ``bytes``; ``unreadable``
             if its content does not have the format of its name.
         size: Its size in bytes.
@@ -50,34 +49,34 @@ class Scanner:
     """Reads files and finds the subject in them.
 
     Attributes:
-        search: The keys and values to search for.
-        tables: The tables of the lake.
         ignored: Columns that the request excludes, ``schema.table.column`` in lower case.
         reach: File, in one spelling -> the tables that refer to it, for files outside of the
             folders of tables.
+        replaced: Former tables with marks, for values that only their files have.
     """
 
     search: Search
     tables: Sequence[Owned]
     ignored: frozenset[str] = frozenset()
     reach: Mapping[str, set[Identifier]] = field(default_factory=dict)
+    replaced: Sequence[Owned] = ()
 
     def owner(self, path: str) -> Owned | None:
         """Return the table in whose folder a file is, or one that refers to it."""
-        folder = plain = plain_location(path)
-        while "/" in folder:
-            folder = folder.rpartition("/")[0]
-            if folder in self._by_folder:
-                return self._by_folder[folder]
-        names = self.reach.get(plain, ())
+        if table := _nearest(path, self._by_folder):
+            return table
+        names = self.reach.get(plain_location(path), ())
         tables = (table for table in self.tables if table.identifier in names)
         return max(tables, key=lambda table: table.place is not None, default=None)
 
     @cached_property
     def _by_folder(self) -> Mapping[str, Owned]:
         # A clone shares the folder of its table; the table with marks comes last and wins.
-        tables = sorted(self.tables, key=lambda table: table.place is not None)
-        return {plain_location(one): table for table in tables for one in table.folders}
+        return _by_folder(sorted(self.tables, key=lambda table: table.place is not None))
+
+    @cached_property
+    def _by_former_folder(self) -> Mapping[str, Owned]:
+        return _by_folder(self.replaced)
 
     def scan(self, path: str, data: Data) -> Scanned:
         """Search a whole file; a file that cannot be read counts as holding the subject."""
@@ -132,45 +131,41 @@ class Scanner:
 
         Each value comes with a flag: whether it is a text.
         """
-        owner = self.owner(path)
-        if owner is None or owner.place is None or not owner.place.keys:
-            return {}
         found: dict[str, set[tuple[str, bool]]] = {}
-        for is_subject, _, columns in self._personal(owner, path, data):
-            for name, column in _leaves(owner, columns, is_subject):
-                for value in column.to_pylist():
-                    if text := text_of(value):
-                        found.setdefault(name, set()).add((text, isinstance(value, str)))
+        for name, column in self._personal(path, data, of_others=False):
+            for value in column.to_pylist():
+                if text := text_of(value):
+                    found.setdefault(name, set()).add((text, isinstance(value, str)))
         return found
 
     def shared(self, path: str, data: Data, values: Wanted) -> dict[str, set[str]]:
         """Return the values of a data file that also belong to other people, by column.
 
-        A row without a key may be the subject's.
+        A row without a key, or with one that is nobody's, may be the subject's.
         """
-        owner = self.owner(path)
-        if owner is None or owner.place is None or not owner.place.keys:
-            return {}
         found: dict[str, set[str]] = {}
-        for _, is_other, columns in self._personal(owner, path, data):
-            for name, column in _leaves(owner, columns, is_other):
-                wanted = values.get(name, frozenset())
-                for text in map(text_of, candidates(column, wanted)):
-                    if text in wanted:
-                        found.setdefault(name, set()).add(text)
+        for name, column in self._personal(path, data, of_others=True):
+            wanted = values.get(name, frozenset())
+            for text in map(text_of, candidates(column, wanted)):
+                if text in wanted:
+                    found.setdefault(name, set()).add(text)
         return found
 
     def staying(
-        self, path: str, data: Data, keys: Collection[str] | None, changed: Collection[str] | None
+        self,
+        path: str,
+        data: Data,
+        keys: Collection[str] | None,
+        changed: Collection[str] | None,
+        hidden: pa.Array | None = None,
     ) -> set[str]:
         """Return the columns of a marked table's file in which rows hold the subject that stay.
 
         Args:
-            path: The file.
-            data: Its content.
             keys: The subject's keys; None if all rows stay.
             changed: The columns (lower case) that get other values in the subject's rows; None if
                 these rows are deleted.
+            hidden: The positions of the rows that delete files hide, which do not stay.
         """
         owner = self.owner(path)
         if owner is None or owner.place is None:
@@ -181,10 +176,13 @@ class Scanner:
             for names in (owner.place.keys, owner.place.texts)
         )
         found: set[str] = set()
+        at = 0
         for batch in rows_of(unpacked(path, data)[0], data):
+            numbers = pa.array(range(at, at + len(batch)), pa.int64())
+            at += len(batch)
             names = [column_name(field, owner) for field in batch.schema]
             columns = list(zip(names, batch.columns, strict=True))
-            none = pa.repeat(pa.scalar(False), len(batch))
+            none = pc.is_in(numbers, pa.array([], pa.int64()) if hidden is None else hidden)
             naming = [
                 matching(column, (), self.search.raw_tokens, self.search.in_raw)
                 for name, column in columns
@@ -200,11 +198,15 @@ class Scanner:
         return found
 
     def _personal(
-        self, owner: Owned, path: str, data: Data
-    ) -> Iterator[tuple[pa.BooleanArray, pa.BooleanArray, list[tuple[str, pa.Array]]]]:
-        """Yield for each batch the subject's rows, those of others, and the personal columns."""
-        place = owner.place
-        if place is None or not place.personal:
+        self, path: str, data: Data, *, of_others: bool
+    ) -> Iterator[tuple[str, pa.Array]]:
+        """Yield the personal values in the subject's rows, or in those of others.
+
+        They come by the names of the columns and of their fields.
+        """
+        owner = self.owner(path) or _nearest(path, self._by_former_folder)
+        place = owner.place if owner else None
+        if place is None or not (place.keys and place.personal):
             return
         keys = {key.lower() for key in place.keys}
         personal = {part for n in place.personal for part in (n, n.partition(".")[0])}
@@ -219,20 +221,30 @@ class Scanner:
                 for field, column in zip(batch.schema, batch.columns, strict=True)
             ]
             found = [column for name, column in columns if name in keys]
-            if found:
-                own = reduce(pc.or_, [equal(column, self.search.keys) for column in found])
-                others = pc.and_not(reduce(pc.or_, map(filled, found)), own)
-                yield own, others, columns
+            if not found:
+                continue
+            rows = reduce(pc.or_, [equal(column, self.search.keys) for column in found])
+            if of_others:
+                keyed = (pc.and_not(filled(one), equal(one, place.nobody)) for one in found)
+                rows = pc.and_not(reduce(pc.or_, keyed), rows)
+            for name, column in columns:
+                for inner_name, inner in leaves(filtered(column, rows), name):
+                    if place.is_personal(inner_name):
+                        yield inner_name, inner
 
 
-def _leaves(
-    owner: Owned, columns: Iterable[tuple[str, pa.Array]], rows: pa.BooleanArray
-) -> Iterator[tuple[str, pa.Array]]:
-    """Yield the personal values in some rows, by the names of the columns and of their fields."""
-    for name, column in columns:
-        for inner_name, inner in leaves(filtered(column, rows), name):
-            if owner.place is not None and owner.place.is_personal(inner_name):
-                yield inner_name, inner
+def _by_folder(tables: Iterable[Owned]) -> dict[str, Owned]:
+    return {plain_location(one): table for table in tables for one in table.folders}
+
+
+def _nearest(path: str, tables: Mapping[str, Owned]) -> Owned | None:
+    """Return the table of the innermost folder in which a file is."""
+    folder = plain_location(path)
+    while "/" in folder:
+        folder = folder.rpartition("/")[0]
+        if folder in tables:
+            return tables[folder]
+    return None
 
 
 @dataclass(frozen=True)

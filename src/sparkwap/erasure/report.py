@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import Identifier, TableState
 from sparkwap.catalog import metadata as md
+from sparkwap.core.text import counted, some_of
+from sparkwap.erasure.conditions import Conditions
+from sparkwap.erasure.progress import ErasureProgress
 from sparkwap.erasure.proof import Proof
 from sparkwap.erasure.request import Erase
 from sparkwap.maintenance.expiry import Expired
@@ -27,10 +30,13 @@ _SHOWN = 20
 def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) -> list[str]:
     """Return the plan of the operation, with numbers of rows and files."""
     lines = [f"{request.name} of subject {request.subject}:"]
+    whole = {rewrite.identifier for rewrite in found.rewrites if rewrite.whole}
     for place in found.places:
         rows, going, changing = found.counts.get(place.identifier, (0, 0, 0))
         if place.identifier in found.counts:
             text = f"{going} of {rows} rows to delete, {changing} to change"
+            if place.identifier in whole:
+                text += "; the whole table is rewritten"
         else:
             text = "no row"
         lines.append(f"  {place.name}   {text}")
@@ -52,6 +58,11 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
         f"{len(holding)} of {len(found.proof.files)} files of the lake hold the subject "
         f"({_kinds(holding)})."
     )
+    if found.orphans:
+        lines.append(
+            f"{counted(len(found.orphans), 'file')} of these, to which nothing refers, will be "
+            f"deleted with all that they have: {some_of(sorted(found.orphans))}."
+        )
     if found.shared:
         lines.append(
             f"{sum(found.shared.values())} of its personal values also belong to others ("
@@ -65,6 +76,11 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
             "(schemas, headers, paths, ids of the ledger)."
         )
     lines += of_others(found.others)
+    lines += [
+        f"Which rows of {'.'.join(name)} stay is not known yet (it has equality deletes, or "
+        "files that cannot be read), so only the proof searches them."
+        for name in sorted(found.unseen)
+    ]
     for identifier in sorted(found.touched() & set(states)):
         state = states[identifier]
         gone = sorted(name for name in state.refs if name != md.MAIN)
@@ -96,8 +112,6 @@ def plan_result(request: Erase, found: Found, begun: Mapping[str, Any]) -> Erasu
     """Return the plan for programs.
 
     Args:
-        request: The operation.
-        found: What it has found now.
         begun: The numbers before the first change of an earlier call that has not ended, if any.
     """
     tables = (begun or before(found))["tables"]
@@ -137,29 +151,26 @@ def before(found: Found) -> dict[str, Any]:
 
 def document(
     request: Erase,
+    found: Found,
+    journal: ErasureProgress,
     proof: Proof,
     *,
     run_id: str,
-    keys: Sequence[str],
-    salt: str,
-    before: Mapping[str, Any],
     forgotten: Sequence[Expired],
-    outside: Sequence[str],
     of_server: Sequence[str],
-    shared: int,
-    names: int,
-    not_reached: Sequence[str] = (),
+    not_reached: Sequence[str],
 ) -> dict[str, Any]:
     """Return the report, from the results of the operation."""
+    keys = sorted(map(Conditions(journal.salt).digest, journal.keys))
     return {
         "operation": request.name,
         "run_id": run_id,
         "subject": request.subject,
-        "keys": {"count": len(keys), "sha256_of_salt_and_key": list(keys), "salt": salt},
+        "keys": {"count": len(keys), "sha256_of_salt_and_key": keys, "salt": journal.salt},
         "columns": sorted(request.new_values),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "clean": proof.clean,
-        "before": dict(before),
+        "before": journal.report,
         "expired": [
             {
                 "table": ".".join(expired.identifier),
@@ -168,10 +179,10 @@ def document(
             }
             for expired in forgotten
         ],
-        "values_shared_with_others": shared,
-        "values_that_are_names": names,
+        "values_shared_with_others": sum(found.shared.values()),
+        "values_that_are_names": len(found.search.names),
         "not_looked_at": sorted(request.ignored),
-        "outside_the_lake": list(outside),
+        "outside_the_lake": journal.outside,
         "of_the_running_server": list(of_server),
         "not_reached": list(not_reached),
         "files": [
@@ -240,9 +251,9 @@ def result(report: Mapping[str, Any], written: Sequence[Path]) -> list[str]:
         lines.append(f"Proven: {len(files)} files read, none holds the subject.")
     if report["outside_the_lake"]:
         lines.append(
-            "These landing files hold the subject: edit or delete them. What is like "
-            "topic/id/partition/offsets are messages of a Kafka topic, which its retention or "
-            "compaction removes:"
+            "These landing files hold the subject: edit or delete them; builds take them as read, "
+            "whatever they have. What is like topic/id/partition/offsets are messages of a Kafka "
+            "topic, which its retention or compaction removes:"
         )
         lines += [f"  {path}" for path in report["outside_the_lake"][:_SHOWN]]
         if len(report["outside_the_lake"]) > _SHOWN:

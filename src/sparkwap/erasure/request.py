@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,11 @@ class Erase(Arguments):
     ignore: tuple[str, ...] = argument(
         "columns to leave out of the search: schema.table.column", default=()
     )
+    unreferenced: bool = argument(
+        "also delete files of the subject to which no table of this catalog refers and that may "
+        "belong to others, such as those of a dropped table",
+        default=False,
+    )
     confirm: bool = argument(
         "carry it out; otherwise the plan is printed and nothing is changed",
         default=False,
@@ -36,7 +42,7 @@ class Erase(Arguments):
     def __post_init__(self) -> None:
         if (self.keys is None) == (self.keys_from is None):
             raise self.refused("give either keys or keys_from")
-        if self.keys_from is not None and not _is_column(self.keys_from):
+        if self.keys_from is not None and not re.fullmatch(r"[^.]+([.][^.]+){2}", self.keys_from):
             raise self.refused(f"keys_from is {self.keys_from!r}")
 
     @property
@@ -80,8 +86,3 @@ class Rectify(Erase):
     @cached_property
     def new_values(self) -> Mapping[str, Any]:
         return {str(name).lower(): value for name, value in self.values.items()}
-
-
-def _is_column(text: str) -> bool:
-    parts = text.split(".")
-    return len(parts) == 3 and all(parts)

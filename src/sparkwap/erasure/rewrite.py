@@ -31,7 +31,6 @@ class Rewrite:
     """The rewrite that removes the subject from a table.
 
     Attributes:
-        identifier: The table.
         columns: All of its columns.
         delete: The condition of the rows to delete; ``false`` for none.
         updates: The changes in other rows.
@@ -125,10 +124,14 @@ def rows_gone(main: str, delete: str) -> str:
     )
 
 
-def fewer_rows(conditions: Conditions, gone: Mapping[str, int]) -> Update:
-    """Return the update of the numbers of rows per file in the log, after rows are deleted."""
+def fewer_rows(conditions: Conditions, gone: Mapping[str, int], types: Mapping[str, str]) -> Update:
+    """Return the update of the files in the log, after rows of them are deleted.
+
+    They have fewer rows, and no digest, since their owner may take the rows out of them.
+    """
     by_digest = {conditions.digest(path): count for path, count in gone.items()}
     cases = " ".join(f"when '{digest}' then {n}" for digest, n in sorted(by_digest.items()))
     where = f"(coalesce(_kind = 'file', false) and {conditions.is_in('_file_path', gone)})"
     less = f"case {conditions.hashed('_file_path')} {cases} else 0 end"
-    return Update(where, {FILE_ROWS: f"{quote(FILE_ROWS)} - {less}"})
+    digest = cleared([one for one in ("_file_sha256",) if one in types], types)
+    return Update(where, {FILE_ROWS: f"{quote(FILE_ROWS)} - {less}", **digest})

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property, lru_cache
 from typing import Any
@@ -40,7 +40,7 @@ _TOKEN = re.compile("[a-z0-9à-öø-ÿ]+")
 _PAIR = re.compile(r"([A-Za-z_]\w*)=([^/,&\s]*)")
 _BASE64 = re.compile(r"base64:([A-Za-z0-9+/]+=*)")
 _BINARY = re.compile("[\x00-\x08\x0e-\x1f\ufffd]")
-_EPOCH = date(1970, 1, 1)
+_EPOCH = datetime(1970, 1, 1)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _SPACES = frozenset("bfnrt")
 # Iceberg keeps the first 16 characters of a text as its bound.
@@ -115,8 +115,6 @@ class Search:
         """Return a search.
 
         Args:
-            keys: The keys.
-            values: The personal values by column.
             texts: The values that are texts. Numbers and dates are searched for only in their
                 own columns.
         """
@@ -318,33 +316,22 @@ def bound_text(kind: str, data: bytes) -> str | None:
         return data.decode("utf-8", "replace").strip()
     if kind == "boolean":
         return text_of(data != b"\x00")
+    number = int.from_bytes(data, "little", signed=True)
     if kind in ("int", "long") and len(data) in (4, 8):
-        return str(int.from_bytes(data, "little", signed=True))
-    if kind == "date" and len(data) == 4:
-        days = int.from_bytes(data, "little", signed=True)
-        return _day(days)
+        return str(number)
+    try:
+        if kind == "date" and len(data) == 4:
+            return (_EPOCH + timedelta(number)).date().isoformat()
+        if kind.startswith("timestamp") and len(data) == 8:
+            return text_of(_EPOCH + timedelta(microseconds=number))
+    except OverflowError:
+        return None
     if kind in ("float", "double"):
         return text_of(struct.unpack("<f" if len(data) == 4 else "<d", data)[0])
     if kind.startswith("decimal"):
         scale = int(kind.rstrip(")").rpartition(",")[2])
         return text_of(Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale))
-    if kind.startswith("timestamp") and len(data) == 8:
-        return _moment(int.from_bytes(data, "little", signed=True))
     return data.decode("utf-8", "replace")
-
-
-def _day(days: int) -> str | None:
-    try:
-        return date.fromordinal(_EPOCH.toordinal() + days).isoformat()
-    except (ValueError, OverflowError):
-        return None
-
-
-def _moment(micros: int) -> str | None:
-    try:
-        return text_of(datetime(1970, 1, 1) + timedelta(microseconds=micros))
-    except (ValueError, OverflowError):
-        return None
 
 
 def _decoded(text: str) -> Iterator[str]:

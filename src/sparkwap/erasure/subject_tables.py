@@ -11,7 +11,7 @@
         config: {meta: {subject_text: customer}}  # free text that may name the subject
 
 With ``on_erase: clear`` beside ``subject``, the rows stay, and the key and the personal columns
-become null.
+become null. With ``nobody: [-1, 0]`` beside it, rows with these keys are nobody's, such as guests'.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.core.personal import (
     MESSAGE_HEADERS,
     MESSAGE_KEY,
+    NOBODY,
     PERSONAL,
     QUARANTINED_ROW,
     RAW_ROW,
@@ -54,8 +55,6 @@ class NodeColumns:
 
     Attributes:
         node_id: dbt's unique id.
-        identifier: Its table.
-        resource_type: dbt's resource type.
         columns: The ``meta`` of each column in its YAML.
         parents: Unique ids of the nodes that it reads.
     """
@@ -72,10 +71,10 @@ class SubjectTable:
     """A table that may hold the subject.
 
     Attributes:
-        identifier: Schema and table.
         keys: Key columns, which identify the subject's rows.
         personal: Columns with personal values.
         texts: Columns with free text that may name the subject.
+        nobody: Values of the keys that are nobody's, as text.
         action: The action of an erasure on the subject's rows.
         any_cell: For stored failures: any cell with a value of the subject identifies its row.
     """
@@ -84,6 +83,7 @@ class SubjectTable:
     keys: tuple[str, ...] = ()
     personal: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
+    nobody: frozenset[str] = frozenset()
     action: Action = "delete"
     any_cell: bool = False
 
@@ -152,7 +152,6 @@ def derived(
     tests, also of tests that are no longer in the project.
 
     Args:
-        nodes: All nodes of the project.
         marked: The marked tables, from `places`.
         columns: The tables of the lake with their columns.
     """
@@ -216,7 +215,15 @@ def _place(node: NodeColumns, subject: str, problems: list[str]) -> SubjectTable
             f"{name}: on_erase is {', '.join(sorted(actions))}; legal: one of {', '.join(_ACTIONS)}"
         )
     action: Action = "clear" if actions == {"clear"} else "delete"
-    return SubjectTable(node.identifier, keys, personal, texts, action)
+    listed = {n: meta[NOBODY] for n, meta in node.columns.items() if NOBODY in meta}
+    problems += [
+        f"{name}.{n}: nobody is {ids!r}; legal: a list of values, on a column with `subject`"
+        for n, ids in listed.items()
+        if type(ids) is not list or SUBJECT not in node.columns[n]
+    ]
+    own = (ids for n, ids in listed.items() if n in keys and type(ids) is list)
+    nobody = frozenset(text for ids in own for one in ids if (text := text_of(one)))
+    return SubjectTable(node.identifier, keys, personal, texts, nobody, action)
 
 
 def _both(one: SubjectTable, other: SubjectTable, problems: list[str]) -> SubjectTable:
@@ -232,6 +239,7 @@ def _both(one: SubjectTable, other: SubjectTable, problems: list[str]) -> Subjec
         keys=of_both(one.keys, other.keys),
         personal=of_both(one.personal, other.personal),
         texts=of_both(one.texts, other.texts),
+        nobody=one.nobody | other.nobody,
         action=one.action if one.keys else other.action,
     )
 
@@ -242,7 +250,6 @@ def check_columns(
     """Check that the marks name columns of their tables, of types on which they have an effect.
 
     Args:
-        marked: The marked tables.
         schemas: The present Iceberg schemas of the lake's tables.
 
     Raises:
@@ -311,7 +318,6 @@ def key_values(
     """Return for each key its text, and the texts of the values that it is in the key columns.
 
     Args:
-        keys: The keys, as they are given.
         kinds: The types of the key columns; empty if no table has one.
         skip: Leave out keys that cannot be a value of any key column.
 

@@ -115,7 +115,12 @@ def require_all_files(entry: Entry, known: KnownFiles, index: Index) -> None:
         index: the index, with all files of the folder.
     """
     there = {row.sha256 for row in index.rows.values()}
-    gone = sorted(name for name, digest in known.files.items() if digest not in there)
+    gone = sorted(
+        name
+        for name, digest in known.files.items()
+        # A file without a digest may have been edited after an erasure.
+        if digest not in there and (digest is not None or name not in index.rows)
+    )
     if gone:
         more = f" and {len(gone) - 1:,} more" if gone[1:] else ""
         raise _refresh_refused(

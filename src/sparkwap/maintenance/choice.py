@@ -62,8 +62,6 @@ class Choice:
     """What is decided about a table.
 
     Attributes:
-        fact: The table.
-        compact: Whether it is compacted.
         seconds: How long that may take.
         max_files: The most files to rewrite, where the budget is too small for all; None for all.
         reason: Why not, or why only in part, in words.
@@ -88,7 +86,6 @@ def choose(
     these save more together, as a part has the whole cost of its start.
 
     Args:
-        facts: The tables.
         budget: Seconds; None for no limit.
         everything: Compact whatever can be compacted, even if it does not pay off.
     """
@@ -179,7 +176,6 @@ def readings(per_day: float, replaced_after_days: float | None) -> float:
     """Return the expected readings of a table's files within the horizon.
 
     Args:
-        per_day: Readings in a day.
         replaced_after_days: Days after which a whole overwrite replaces all files; None for never.
     """
     after = HORIZON_DAYS if replaced_after_days is None else replaced_after_days

@@ -8,7 +8,7 @@ rows (`content_equality.SAME_ROWS_AS`), so that runs which have read the table n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from sparkwap.catalog.content_equality import (
     rows_since,
     same_rows_as,
 )
-from sparkwap.catalog.file_plan import DataFile, StateFiles
+from sparkwap.catalog.file_plan import StateFiles
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 Execute = Callable[[str], Sequence[Sequence[Any]]]
 """Sends a statement to Spark, and returns its rows."""
-
 
 _EQUAL = 20
 """The most snapshots with the same rows that a summary names."""
@@ -65,7 +64,6 @@ class Compacted:
         head: The snapshot of `main` after; the same if Iceberg found nothing to rewrite.
         files: Number of data files before and after.
         delete_files: Number of delete files before and after.
-        added_bytes: The size of the new files.
     """
 
     base: int
@@ -83,8 +81,6 @@ def at_work(lake: Lake, identifier: Identifier, own: str = "") -> str | None:
     branch of a user that `main` could be moved to.
 
     Args:
-        lake: The lake.
-        identifier: The table.
         own: The branch of the maintenance itself.
     """
     if not lake.store.backend.atomic and lake.ledger.open_journals():
@@ -148,9 +144,7 @@ class Compactor:
     """Compacts tables of a lake, one after the other.
 
     Args:
-        lake: The lake.
         execute: Sends statements to Spark, in a session without a cache of tables.
-        run_id: The run of the maintenance.
         branch: A branch that nothing else uses, which names its side schemas. A lease is taken for
             it.
     """
@@ -167,9 +161,6 @@ class Compactor:
         """Rewrite a table's files.
 
         Args:
-            identifier: The table.
-            work: What to rewrite.
-            rules: The rules of the table.
             max_files: The most files to rewrite; None for all.
 
         Raises:
@@ -214,9 +205,9 @@ class Compactor:
         except Unreadable:
             self._require_unmoved(identifier, start)
             raise
+        numbers = len(before.data), len(after.data)
+        deletes = len(before.deletes), len(after.deletes)
         if head == start:
-            numbers = (len(before.data), len(before.data))
-            deletes = (len(before.deletes), len(before.deletes))
             return Compacted(start, start, numbers, deletes, 0)
         if not same_by_files(before, after) and not self._same_by_rows(identifier, side):
             self._require_unmoved(identifier, start)
@@ -227,13 +218,8 @@ class Compactor:
             )
         self._move(identifier, base, side)
         former = {one.path for one in before.data}
-        return Compacted(
-            start,
-            head,
-            (len(before.data), len(after.data)),
-            (len(before.deletes), len(after.deletes)),
-            sum(one.size for one in after.data if one.path not in former),
-        )
+        added = sum(one.size for one in after.data if one.path not in former)
+        return Compacted(start, head, numbers, deletes, added)
 
     def _require_unmoved(self, identifier: Identifier, start: int) -> None:
         """Raise NotMoved if `main` is no longer at a snapshot."""
@@ -246,19 +232,17 @@ class Compactor:
 
         `main` is read by its name, because a version is read with the columns of its time.
         """
-        names = [column.name for column in self._columns(side)]
-        listed = ", ".join(map(quote, names))
-        read = [
-            list(map(list, self._execute(fingerprint(query, names))))
-            for table in (identifier, side.identifier)
-            for query in (f"select {listed} from {_table(self._lake.name, table)}",)
-        ]
-        return read[0] == read[1]
-
-    def _columns(self, side: Pointer) -> Sequence[Any]:
         state = self._lake.state(side.identifier)
         assert state is not None
-        return state.columns
+        names = [column.name for column in state.columns]
+        listed = ", ".join(map(quote, names))
+
+        def read(table: Identifier) -> list[list[Any]]:
+            full = ".".join(map(quote, (self._lake.name, *table)))
+            query = fingerprint(f"select {listed} from {full}", names)
+            return list(map(list, self._execute(query)))
+
+        return read(identifier) == read(side.identifier)
 
     def _move(self, identifier: Identifier, base: md.Document, side: Pointer) -> None:
         """Move `main` to the rewritten files, if it is still at the snapshot that was rewritten."""
@@ -303,7 +287,6 @@ def rewritten_main(live: md.Document, clone: md.Document, run_id: str) -> Metada
     Args:
         live: The live table, with `main` as it was when the clone was made.
         clone: Its clone, after the rewrite.
-        run_id: The run of the maintenance.
     """
     start, head = md.main_of(live), md.main_of(clone)
     rewritten = md.snapshot(clone, head) if head is not None else None
@@ -339,9 +322,6 @@ def statements(
 
     Args:
         catalog: The catalog's name in Spark.
-        clone: The clone.
-        work: What to rewrite.
-        rules: The rules of the table.
         max_files: The most files to rewrite; None for all.
         ordered: Whether the table has a sort order of its own.
     """
@@ -371,12 +351,8 @@ def same_by_files(before: StateFiles, after: StateFiles) -> bool:
     and all other files and their deletes are the same. Iceberg has copied the rows; the numbers
     show that it has left out none, and has not missed a delete. Deletes of which a file is not
     known to be the only target prove nothing, and neither do two deletes of one row.
-
-    Args:
-        before: The files of a state.
-        after: The files of the rewritten state.
     """
-    old, new = _by_path(before.data), _by_path(after.data)
+    old, new = ({one.path: one for one in state.data} for state in (before, after))
     if any(new[path] != file for path, file in old.items() if path in new):
         return False
     removed = {path: file for path, file in old.items() if path not in new}
@@ -398,15 +374,7 @@ def same_by_files(before: StateFiles, after: StateFiles) -> bool:
     return sum(one.rows for one in removed.values()) - deleted == sum(one.rows for one in added)
 
 
-def _by_path(files: Sequence[DataFile]) -> Mapping[str, DataFile]:
-    return {one.path: one for one in files}
-
-
 def _files(lake: Lake, document: md.Document, snapshot_id: int) -> StateFiles:
     snapshot = md.snapshot(document, snapshot_id)
     assert snapshot is not None
     return Snapshot(lake.store, document, snapshot).files()
-
-
-def _table(catalog: str, identifier: Identifier) -> str:
-    return ".".join(map(quote, (catalog, *identifier)))

@@ -19,7 +19,6 @@ class BranchFact:
     """An audit branch.
 
     Attributes:
-        name: The branch.
         of_run: A run made the branch for itself; False if a user has named it.
         ours: sparkwap opened it, not a user.
         last_seen: The last write, audit or heartbeat of a run; None if not known.
@@ -41,7 +40,6 @@ class TagFact:
 
     Attributes:
         table: ``schema.name``.
-        name: The tag.
         branch: The audit branch whose base the tag marks; None for other tags.
         needed: For the base of a branch: the table has the branch, or its run lives. For a
             receipt: it marks the snapshot that readers see now.
@@ -66,7 +64,6 @@ class ManifestFact:
     """A manifest in the ledger: the code of publishes and runs.
 
     Attributes:
-        hash: Its hash.
         needed: It is the code of a table's latest publish, or of a run on an open branch.
         last_used: The last time that it was needed, stored, or used by a run.
     """
@@ -77,8 +74,8 @@ class ManifestFact:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
-    """A branch or tag to remove, and the reason in words."""
+class Reasoned:
+    """A branch or tag that is removed or stays, and why, in words."""
 
     name: str
     reason: str
@@ -86,20 +83,12 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A branch that stays, and the reason in words."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class SweepPlan:
     """The branches, tags and manifests (hashes) to remove, and the branches that stay."""
 
-    branches: tuple[Swept, ...]
-    kept: tuple[Kept, ...]
-    tags: tuple[Swept, ...]
+    branches: tuple[Reasoned, ...]
+    kept: tuple[Reasoned, ...]
+    tags: tuple[Reasoned, ...]
     manifests: tuple[str, ...] = ()
 
 
@@ -113,27 +102,23 @@ def decide(
     """Decide what to sweep.
 
     Args:
-        branches: The open audit branches.
-        tags: sparkwap's tags.
-        limits: The ages.
         now: The catalog's time.
-        manifests: The manifests in the ledger.
     """
-    swept: list[Swept] = []
-    kept: list[Kept] = []
+    swept: list[Reasoned] = []
+    kept: list[Reasoned] = []
     for branch in branches:
         reason = why_kept(branch, limits, now)
         if reason is None and branch.last_seen is not None:
             age = words(now - branch.last_seen)
-            swept.append(Swept(branch.name, f"no activity for {age}"))
+            swept.append(Reasoned(branch.name, f"no activity for {age}"))
         else:
-            kept.append(Kept(branch.name, str(reason)))
+            kept.append(Reasoned(branch.name, str(reason)))
     gone = {branch.name for branch in swept}
     return SweepPlan(
         tuple(swept),
         tuple(kept),
         tuple(
-            Swept(tag.name, reason, tag.table)
+            Reasoned(tag.name, reason, tag.table)
             for tag in tags
             for reason in [_why_tag_goes(tag, gone, now)]
             if reason is not None
@@ -155,7 +140,8 @@ def why_kept(branch: BranchFact, limits: Limits, now: datetime) -> str | None:
         return "it was not opened by sparkwap"
     if branch.last_seen is None:
         return "its age is not known; drop it by hand: wap_discard"
-    age, limit = now - branch.last_seen, _limit(limits, branch)
+    age = now - branch.last_seen
+    limit = timedelta(days=limits.run_days if branch.of_run else limits.named_days)
     if age < limit:
         return f"{words(age)} old; the limit is {words(limit)}"
     return None
@@ -178,7 +164,3 @@ def words(span: timedelta) -> str:
     """Return an age in words, rounded down: ``8 days``."""
     seconds = span.total_seconds()
     return text.age(seconds) if seconds >= 0 else "less than 0 s (clocks differ)"
-
-
-def _limit(limits: Limits, branch: BranchFact) -> timedelta:
-    return timedelta(days=limits.run_days if branch.of_run else limits.named_days)

@@ -37,16 +37,13 @@ class Expired:
     """The result of the expiry of a table.
 
     Attributes:
-        identifier: The table.
         snapshots: Number of removed snapshots.
         refs: Removed branches and tags.
-        kept: The snapshot of `main`; None for an empty table.
     """
 
     identifier: Identifier
     snapshots: int
     refs: tuple[str, ...]
-    kept: int | None
 
 
 def expire(
@@ -65,9 +62,6 @@ def expire(
     stay, and the proof of the erasure reads them.
 
     Args:
-        lake: The lake.
-        identifier: The table.
-        run_id: The run that expires it.
         check: Gets the metadata that the commit replaces, and raises to stop it.
 
     Raises:
@@ -86,14 +80,14 @@ def expire(
         if live is not None and main is not None:
             head = int(live.snapshot["snapshot-id"])
             change = MetadataChange(document).add_snapshot(live.snapshot).branch(md.MAIN, head)
-            for name, ref in md.refs_of(document).items():
-                if ref.type == "tag" and ref.snapshot_id == main:
-                    change = change.tag(name, head, _max_age(document, name))
+            for name, ref in md.raw_refs(document).items():
+                if ref["type"] == "tag" and ref["snapshot-id"] == main:
+                    change = change.tag(name, head, ref.get("max-ref-age-ms"))
             grown = change.document(None)
         forgotten = forget(grown) if lake.store.backend.takes_files else forget_by_updates(grown)
         gone = len(document.get("snapshots") or ()) - (0 if main is None else 1)
         refs = tuple(sorted(set(md.refs_of(document)) - set(md.refs_of(forgotten))))
-        expired = Expired(identifier, gone, refs, md.main_of(forgotten))
+        expired = Expired(identifier, gone, refs)
         if live is None and same(document, forgotten):
             return Staged(expired)
         location = md.next_location(forgotten, row.location)
@@ -174,25 +168,27 @@ def forget(document: md.Document) -> md.Document:
     """Return a table's metadata with only `main`. Pure."""
     main = md.main_of(document)
     present = md.snapshot(document, main) if main is not None else None
+    now = int(time.time() * 1000)
     forgotten: dict[str, Any] = {
         **document,
-        "snapshots": [] if present is None else [_without_parent(present)],
+        "snapshots": [],
         "snapshot-log": [],
         "metadata-log": [],
-        "refs": {
-            name: ref
-            for name, ref in (document.get("refs") or {}).items()
-            if present is not None and ref["snapshot-id"] == main and _stays(name, ref)
-        },
+        "refs": {},
+        "last-updated-ms": max(now, int(document.get("last-updated-ms") or 0)),
     }
     if present is not None:
+        alone = {key: value for key, value in present.items() if key != "parent-snapshot-id"}
+        forgotten["snapshots"] = [alone]
         forgotten["snapshot-log"] = [{"snapshot-id": main, "timestamp-ms": _since(document, main)}]
-        forgotten["refs"].setdefault(md.MAIN, {"snapshot-id": main, "type": "branch"})
+        forgotten["refs"] = {
+            name: ref
+            for name, ref in md.raw_refs(document).items()
+            if ref["snapshot-id"] == main and (name == md.MAIN or ref["type"] == "tag")
+        }
     for kind in ("statistics", "partition-statistics"):
         if kind in document:
             forgotten[kind] = [entry for entry in document[kind] if entry["snapshot-id"] == main]
-    now = int(time.time() * 1000)
-    forgotten["last-updated-ms"] = max(now, int(document.get("last-updated-ms") or 0))
     return forgotten
 
 
@@ -206,14 +202,6 @@ def same(first: md.Document, second: md.Document) -> bool:
     return left == right
 
 
-def _stays(name: str, ref: Mapping[str, Any]) -> bool:
-    return name == md.MAIN or ref["type"] == "tag"
-
-
-def _without_parent(snapshot: md.Document) -> dict[str, Any]:
-    return {key: value for key, value in snapshot.items() if key != "parent-snapshot-id"}
-
-
 def _since(document: md.Document, snapshot_id: int | None) -> int:
     log = [
         entry["timestamp-ms"]
@@ -222,11 +210,6 @@ def _since(document: md.Document, snapshot_id: int | None) -> int:
     ]
     snapshot = md.snapshot(document, snapshot_id or -1) or {}
     return int(log[-1] if log else snapshot.get("timestamp-ms") or 0)
-
-
-def _max_age(document: md.Document, name: str) -> int | None:
-    age = md.raw_refs(document).get(name, {}).get("max-ref-age-ms")
-    return None if age is None else int(age)
 
 
 def forget_previous(lake: Lake, identifier: Identifier) -> None:

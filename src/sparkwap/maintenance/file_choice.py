@@ -91,9 +91,7 @@ def target_size(total: int, cores: int, rules: Rules, declared: str | None) -> i
     """Return the size of the files that a table should have, in bytes.
 
     Args:
-        total: The size of the table.
         cores: The cores of the engine: a table has some files for each, if they are not too small.
-        rules: The rules of the table.
         declared: Its property ``write.target-file-size-bytes``.
     """
     if rules.target_mb is not None:
@@ -116,10 +114,6 @@ def compaction(
     """Return the compaction of a table that is worth considering; None if there is none.
 
     Args:
-        state: The files of `main`.
-        target: The size of files to write.
-        rules: The rules of the table.
-        manifests: Number of manifests.
         cold: The sequence number at which partitions were last written that get no appends any
             more; their files are merged whatever their sizes.
         everything: Merge all small files, whatever their sizes.

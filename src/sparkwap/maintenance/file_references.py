@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 
-def files_of(lake: Lake, folder: str) -> list[str]:
-    """Return the locations of all files below a folder; see `WarehouseFiles.listing`."""
-    return [file.path for file in lake.store.files.listing(folder)]
-
-
 def reachable(lake: Lake, rows: Collection[Pointer] | None = None) -> dict[str, set[Identifier]]:
     """Return all files to which tables and views refer, with these tables.
 
@@ -33,28 +28,24 @@ def reachable(lake: Lake, rows: Collection[Pointer] | None = None) -> dict[str, 
     manifest lists, manifests, data files, delete files and statistics of all snapshots.
 
     Args:
-        lake: The lake.
         rows: The tables and views; None for those of all catalogs in the same database.
     """
+
+    def files_of(row: Pointer) -> set[str]:
+        return files_of_document(lake, row.location, lake.store.load(row.location))
+
     found: dict[str, set[Identifier]] = {}
     rows = lake.store.backend.known() if rows is None else rows
-    for row, files in zip(
-        rows, lake.store.map(lambda r: _files_of_row(lake, r), rows), strict=True
-    ):
+    for row, files in zip(rows, lake.store.map(files_of, rows), strict=True):
         for file in files:
             found.setdefault(plain_location(file), set()).add(row.identifier)
     return found
-
-
-def _files_of_row(lake: Lake, row: Pointer) -> set[str]:
-    return files_of_document(lake, row.location, lake.store.load(row.location))
 
 
 def files_of_document(lake: Lake, location: str, document: md.Document) -> set[str]:
     """Return a metadata file and all files to which it refers, in all snapshots.
 
     Args:
-        lake: The lake.
         location: The metadata file.
         document: Its content, or its content after a planned change.
 
@@ -135,11 +126,7 @@ def _above(path: str, warehouse: Path | None) -> Iterator[Path]:
 
 
 def delete_files(lake: Lake, paths: Collection[str]) -> None:
-    """Delete files to which nothing refers, and the folders that become empty.
-
-    Raises:
-        CatalogError: Files could not be deleted.
-    """
+    """Delete files to which nothing refers, and the folders that become empty."""
     left = lake.store.delete(sorted(path for path in paths if not path.endswith("/")))
     _delete_markers(lake, paths)
     warehouse = local_path(lake.warehouse)

@@ -48,7 +48,6 @@ def outdated(
     and the compactions of others from its rows to `main`, or to the state to roll back to.
 
     Args:
-        document: The table's metadata.
         now_ms: The time from which ages count, in milliseconds since the epoch.
         keep_ms: For how long all of the history stays.
         keep_publishes: How many of the latest publishes stay.
@@ -75,9 +74,8 @@ def outdated(
             kept |= set(bases.get(name, ()))
             heads |= set(bases.get(name, ()))
             receipts |= {ref.snapshot_id} if is_publish_tag(name) else set()
+            continue
         for number, one in enumerate(md.ancestors(document, ref.snapshot_id)):
-            if ref.type == "tag":
-                break
             young = until.get(int(one["snapshot-id"]), now_ms) >= since
             if name != md.MAIN or young or number < least:
                 kept.add(int(one["snapshot-id"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -43,49 +43,36 @@ METADATA_MARGIN_MS = 60 * 60 * 1000
 _FILE_SIZE = "write.target-file-size-bytes"
 
 
+@dataclass
 class TableInspector:
     """Inspects tables, without changing anything.
 
-    Args:
-        lake: The lake.
-        branch: The branch of the maintenance itself.
-        upkeep: The settings.
-        rules: See `Maintainer`.
-
     Attributes:
+        branch: The branch of the maintenance itself.
+        rules: See `Maintainer`.
         use: How the tables are used; the caller sets it.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        branch: str,
-        upkeep: Upkeep,
-        rules: Mapping[Identifier, Rules] | None,
-    ) -> None:
-        self._lake = lake
-        self._branch = branch
-        self._upkeep = upkeep
-        self._rules = rules
-        self.use = TableUse({}, {}, {}, {}, {})
+    lake: Lake
+    branch: str
+    upkeep: Upkeep
+    rules: Mapping[Identifier, Rules] | None
+    use: TableUse = field(default_factory=lambda: TableUse({}, {}, {}, {}, {}))
 
     def rules_of(self, identifier: Identifier) -> Rules:
         """Return the rules of a table."""
-        return (self._rules or {}).get(identifier, Rules())
+        return (self.rules or {}).get(identifier, Rules())
 
     def tables(self, wanted: Collection[str]) -> list[Pointer]:
         """Return the tables of the ledger, and those of the project that the gate has switched on.
 
         Args:
             wanted: Names of tables (``schema.name``) or schemas; all if empty.
-
-        Raises:
-            SparkwapError: A wanted table or schema is not among them.
         """
-        marked = self._lake.store.backend.side_schemas()
+        marked = self.lake.store.backend.side_schemas()
         rows = [
             row
-            for row in self._lake.store.backend.all()
+            for row in self.lake.store.backend.all()
             if row.kind == "table" and row.identifier[0] not in marked and self._ours(row)
         ]
         if not wanted:
@@ -103,17 +90,15 @@ class TableInspector:
         return chosen
 
     def _ours(self, row: Pointer) -> bool:
-        known = self._rules is None or row.identifier in self._rules
-        if row.identifier[0] != LEDGER_SCHEMA and not known:
+        of_ledger = row.identifier[0] == LEDGER_SCHEMA
+        if not (of_ledger or self.rules is None or row.identifier in self.rules):
             return False
         try:
-            document = self._lake.store.load(row.location)
+            document = self.lake.store.load(row.location)
         except CatalogError:
             return False
-        if keeps_files(document):
-            return False
-        gated = md.is_gated(md.properties_of(document))
-        return gated or row.identifier[0] == LEDGER_SCHEMA
+        gated = of_ledger or md.is_gated(md.properties_of(document))
+        return gated and not keeps_files(document)
 
     def inspect(
         self, row: Pointer, now: datetime, cores: int, everything: bool
@@ -123,9 +108,7 @@ class TableInspector:
         A table that cannot be read does not stop the others; its report says why.
 
         Args:
-            row: The table.
             now: The time from which ages count.
-            cores: The cores of the engine.
             everything: Compact whatever can be compacted.
         """
         try:
@@ -138,7 +121,7 @@ class TableInspector:
         self, row: Pointer, now: datetime, cores: int, everything: bool
     ) -> tuple[TableReport, Fact]:
         name, use = ".".join(row.identifier), self.use
-        document = self._lake.store.load(row.location)
+        document = self.lake.store.load(row.location)
         rules = self.rules_of(row.identifier)
         main = md.snapshot(document, md.main_of(document) or -1)
         found = TableReport(
@@ -148,7 +131,7 @@ class TableInspector:
             md.count(main, "total-files-size") or 0,
             use.readings.get(name, 0.0) + rules.readings_per_day,
         )
-        reason = at_work(self._lake, row.identifier, self._branch)
+        reason = at_work(self.lake, row.identifier, self.branch)
         found.problem = reason
         if row.identifier[0] != LEDGER_SCHEMA and reason is None:
             found.outdated = self.outdated(row.identifier, document, now)
@@ -161,7 +144,7 @@ class TableInspector:
         state, manifests = StateFiles(), 0
         if (found.files or 0) > 1 or found.delete_files:
             try:
-                snapshot = Snapshot(self._lake.store, document, main)
+                snapshot = Snapshot(self.lake.store, document, main)
                 state, manifests = snapshot.files(), len(snapshot.manifests)
             except Unreadable as error:
                 return found, Fact(name, None, reason=f"its files are not known: {error}")
@@ -189,23 +172,23 @@ class TableInspector:
     def outdated(self, identifier: Identifier, document: md.Document, now: datetime) -> Outdated:
         """Return what of a table's history is no longer needed; none while a run reads of it."""
         rules = self.rules_of(identifier)
-        keep_days = rules.keep_days or self._upkeep.keep_days
-        living = leasing.living(self._lake.leases)
+        keep_days = rules.keep_days or self.upkeep.keep_days
+        living = leasing.living(self.lake.leases)
         if any(one.command == leasing.REPLAY for one in living):
             return Outdated()
         return outdated(
             document,
             _oldest_state(living, now),
             keep_ms=keep_days * DAY_MS,
-            keep_publishes=rules.keep_publishes or self._upkeep.keep_publishes,
+            keep_publishes=rules.keep_publishes or self.upkeep.keep_publishes,
             bases=self.use.bases.get(".".join(identifier), {}),
         )
 
     def find_metadata(self, reports: Collection[TableReport], now: datetime) -> None:
         """Note the metadata files of former states; those of what cannot be read stay."""
         try:
-            keep = needed(self._lake)
-            living = leasing.living(self._lake.leases)
+            keep = needed(self.lake)
+            living = leasing.living(self.lake.leases)
             before = _oldest_state(living, now) - METADATA_MARGIN_MS
         except Exception:
             keep, before = None, 0
@@ -214,9 +197,9 @@ class TableInspector:
             of_ledger = one.identifier[0] == LEDGER_SCHEMA
             if keep is not None and one.problem is None and not of_ledger:
                 with contextlib.suppress(Exception):
-                    row = table_row(self._lake.store, one.identifier)
-                    document = self._lake.store.load(row.location)
-                    files = superseded(self._lake.store, document, keep, before)
+                    row = table_row(self.lake.store, one.identifier)
+                    document = self.lake.store.load(row.location)
+                    files = superseded(self.lake.store, document, keep, before)
             one.outdated = replace(one.outdated, metadata_files=tuple(files))
 
 

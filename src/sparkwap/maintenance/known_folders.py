@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ from sparkwap.maintenance.rules import keeps_files
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
-
 
 _ID_LENGTH = 8
 _REPLACING = ("new", "view", "replace")
@@ -83,25 +82,28 @@ def former_documents(
     documents: Mapping[Pointer, md.Document],
     publishes: Sequence[Mapping[str, Any]],
     since: datetime | None,
+    *,
+    forced: bool = False,
 ) -> dict[str, md.Document]:
-    """Return the metadata of former tables that a rollback or a reopening could bring back."""
+    """Return the metadata of former tables that a rollback or a reopening could bring back.
+
+    Args:
+        forced: Also the states of a former table before its last one; only a forced rollback
+            brings these back.
+    """
     present = {md.identity(document) for document in documents.values()}
-    found: dict[str, md.Document] = {}
-    locations = sorted(
+    loaded = _loaded(
+        lake,
         {
             location
             for row in publishes
             for location in recent_metadata(row, since)
             # The other ways to publish leave the table itself in the catalog.
-            if row["how"] in _REPLACING or location == row["undone_metadata"]
-        }
+            if forced or row["how"] in _REPLACING or location == row["undone_metadata"]
+        },
     )
-    loaded = lake.store.map(lambda location: _load(lake, location), locations)
-    for location, document in zip(locations, loaded, strict=True):
-        # The present metadata of a table that is still in the catalog refers to its files.
-        if document is not None and md.identity(document) not in present:
-            found[location] = document
-    return found
+    # The present metadata of a table that is still in the catalog refers to its files.
+    return {path: one for path, one in loaded.items() if md.identity(one) not in present}
 
 
 def recent_metadata(row: Mapping[str, Any], since: datetime | None) -> Iterable[str]:
@@ -112,12 +114,18 @@ def recent_metadata(row: Mapping[str, Any], since: datetime | None) -> Iterable[
                 yield str(row[column])
 
 
-def _load(lake: Lake, location: str) -> md.Document | None:
-    """Return a metadata file of a former table; None if it no longer exists."""
-    try:
-        return lake.store.load(location)
-    except MetadataFileMissing:
-        return None
+def _loaded(lake: Lake, locations: Collection[str]) -> dict[str, md.Document]:
+    """Return the metadata files of former tables that still exist."""
+
+    def load(location: str) -> md.Document | None:
+        try:
+            return lake.store.load(location)
+        except MetadataFileMissing:
+            return None
+
+    paths = sorted(locations)
+    found = zip(paths, lake.store.map(load, paths), strict=True)
+    return {path: document for path, document in found if document is not None}
 
 
 def known_folders(
@@ -141,22 +149,14 @@ def known_folders(
     named = {str(row[column]) for row in publishes for column in _FILES if row.get(column)}
     replacing = [row for row in publishes if row["how"] in _REPLACING]
     replaced = {str(row[column]) for row in replacing for column in _FILES if row.get(column)}
-    loaded = lake.store.map(lambda location: _load(lake, location), sorted(replaced))
-    folders = {
-        path: plain(str(document["location"]))
-        for path, document in zip(sorted(replaced), loaded, strict=True)
-        if document
-    }
-    everything = [
-        *documents.values(),
-        *former.values(),
-        *to_remove,
-        *(document for document in loaded if document),
-    ]
+    loaded = _loaded(lake, replaced)
+    everything = [*documents.values(), *former.values(), *to_remove, *loaded.values()]
 
     def folder_of(path: str) -> str:
         # A table with `write.metadata.path` has its metadata elsewhere.
-        return folders.get(path) or _table_folder(path)
+        # Else it is in ``<folder>/metadata/<file>``.
+        document = loaded.get(path)
+        return plain(str(document["location"])) if document else plain(path).rsplit("/", 2)[0]
 
     published = {
         folder_of(row["published_metadata"])
@@ -204,8 +204,3 @@ def _removed(publishes: Sequence[Mapping[str, Any]], folder_of: Callable[[str], 
         for entry in publish.left:
             last[entry.identifier] = entry.published_metadata_location
     return removed - {folder_of(path) for path in last.values() if path}
-
-
-def _table_folder(metadata_file: str) -> str:
-    """Return the table's folder of a metadata file: ``<folder>/metadata/<file>``."""
-    return plain(metadata_file).rsplit("/", 2)[0]

@@ -32,7 +32,6 @@ from sparkwap.core.errors import CatalogError
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
-
 _COMPRESSION: Any = "gzip"
 
 WRITABLE_VERSION = 2
@@ -51,11 +50,7 @@ class LiveSnapshot:
 
 
 def require_supported(identifier: Identifier, document: md.Document) -> None:
-    """Refuse a table whose manifests sparkwap cannot write.
-
-    Raises:
-        CatalogError: The table has a newer format version.
-    """
+    """Refuse a table whose manifests sparkwap cannot write."""
     version = int(document.get("format-version") or 1)
     if version > WRITABLE_VERSION:
         raise CatalogError(
@@ -70,9 +65,6 @@ def keep_live_files(lake: Lake, identifier: Identifier, branch: str, run_id: str
     """Make the manifests of an audit branch's head name only live files.
 
     Args:
-        lake: The lake.
-        identifier: The table.
-        branch: The audit branch.
         run_id: The run, for the summary of an added snapshot.
 
     Returns:

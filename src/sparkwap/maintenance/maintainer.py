@@ -44,10 +44,6 @@ class Maintainer:
     """Maintains tables of one lake that the gate has built, and those of the ledger.
 
     Args:
-        lake: The lake.
-        execute: Sends statements to Spark.
-        run_id: The run of the maintenance.
-        upkeep: The settings.
         rules: The tables of the project -> their rules; None for all tables of the gate, by the
             default rules. What others have configured for their tables is not known here.
     """
@@ -79,9 +75,6 @@ class Maintainer:
             tables: Names of tables (``schema.name``) or schemas; all if empty.
             budget: Seconds for compactions; None for no limit.
             everything: Compact whatever can be compacted, even if it does not pay off.
-
-        Raises:
-            CatalogError: Metadata cannot be read.
         """
         now, inspector = self._now(), self._inspector
         inspector.use = table_use(self._lake, now)
@@ -297,10 +290,7 @@ def end_of_run(
     """Maintain the tables after a run, within the budget.
 
     Args:
-        lake: The lake.
-        execute: Sends statements to Spark.
         run_id: The run that has ended and released its lease.
-        upkeep: Its settings.
         rules: Returns the rules of the project's tables.
 
     Returns:

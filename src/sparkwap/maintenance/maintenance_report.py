@@ -20,10 +20,7 @@ class TableReport:
     Attributes:
         name: ``schema.name``.
         files: Number of data files; None if its files were not read.
-        delete_files: Number of delete files.
-        bytes: The size of its data files.
         readings: Readings in a day.
-        choice: The decision about its files.
         done: What the compaction did; None if there was none.
         seconds: How long that took.
         outdated: The parts of its history that are no longer needed.
@@ -49,6 +46,11 @@ class TableReport:
         schema, _, table = self.name.partition(".")
         return schema, table
 
+    def acts(self, done: bool) -> bool:
+        """Return whether something was done with the table, or would be."""
+        compacts = self.done if done else self.choice and self.choice.compact
+        return bool(compacts or self.outdated != Outdated() or self.compress)
+
 
 @dataclass
 class Report:
@@ -69,29 +71,23 @@ class Report:
     @property
     def anything(self) -> bool:
         """Whether something was done, or would be."""
-        return any(
-            (one.done if self.done else one.choice and one.choice.compact)
-            or one.outdated != Outdated()
-            or one.compress
-            for one in self.tables
-        )
+        return any(one.acts(self.done) for one in self.tables)
 
 
 def lines(report: Report, *, short: bool = False) -> list[str]:
     """Return a report as lines of text.
 
     Args:
-        report: The report.
         short: Leave out the tables with which nothing was done.
     """
     found: list[str] = []
     idle = 0
     for one in report.tables:
         text = _table_lines(one, report.done)
-        if text is None or (short and not text[1]):
-            idle += 1
+        if text and (one.acts(report.done) or not short):
+            found += text
         else:
-            found += text[0]
+            idle += 1
     head = "Maintained:" if report.done else "A maintenance would do this (nothing was changed):"
     failed = [f"  failed   {problem}" for problem in report.failed]
     if not found:
@@ -103,9 +99,8 @@ def lines(report: Report, *, short: bool = False) -> list[str]:
     return [head, *found, *(rest if idle and not short else []), *failed]
 
 
-def _table_lines(one: TableReport, done: bool) -> tuple[list[str], bool] | None:
-    """Return the lines of a table, and whether something is done; None if there is nothing."""
-    chosen, steps, acts = one.choice, list[str](), False
+def _table_lines(one: TableReport, done: bool) -> list[str]:
+    chosen, steps = one.choice, list[str]()
     if one.done is not None:
         before, after = one.done.files, one.done.delete_files
         steps.append(
@@ -113,12 +108,10 @@ def _table_lines(one: TableReport, done: bool) -> tuple[list[str], bool] | None:
             + (f", {counted(after[0], 'delete file')} into {after[1]:,}" if after[0] else "")
             + f" in {one.seconds:.1f} s"
         )
-        acts = True
     elif one.problem is not None and (done or (chosen and chosen.fact.work)):
         steps.append(f"not compacted: {one.problem}")
     elif chosen is not None and chosen.fact.work is not None:
         steps.append(_words(chosen))
-        acts = chosen.compact
     parts = [
         counted(len(gone), what)
         for gone, what in (
@@ -132,14 +125,13 @@ def _table_lines(one: TableReport, done: bool) -> tuple[list[str], bool] | None:
         steps.append(f"{'removed' if done else 'remove'} {', '.join(parts)}")
     if one.compress:
         steps.append(f"its metadata {'are' if done else 'would be'} compressed from now on")
-    acts = acts or bool(parts) or one.compress
     if not steps:
-        return None
+        return []
     files = "" if one.files is None else counted(one.files, "file")
     deletes = f", {counted(one.delete_files, 'delete file')}" if one.delete_files else ""
     size = f"{one.bytes / 1e6:,.1f} MB"
     head = f"  {one.name}   {files}{deletes}, {size}, read {one.readings:,.0f} times a day"
-    return [head, *(f"    {step}" for step in steps)], acts
+    return [head, *(f"    {step}" for step in steps)]
 
 
 def _words(chosen: Choice) -> str:

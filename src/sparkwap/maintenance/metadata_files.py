@@ -50,11 +50,7 @@ class Needed:
 
 
 def needed(lake: Lake) -> Needed:
-    """Return which metadata files stay.
-
-    Raises:
-        CatalogError: A metadata file cannot be read.
-    """
+    """Return which metadata files stay."""
     backend = lake.store.backend
     files: set[str] = set()
     seen: set[str] = set()
@@ -83,9 +79,6 @@ def superseded(store: Store, document: md.Document, keep: Needed, before_ms: int
     before it. Delete the files in this order, so that none is lost track of where that ends early.
 
     Args:
-        store: The catalog and its files.
-        document: The table's metadata.
-        keep: What stays.
         before_ms: Only files that were replaced before this time, in milliseconds since the epoch.
     """
     if md.identity(document) in keep.shared:

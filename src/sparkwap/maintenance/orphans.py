@@ -20,11 +20,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sparkwap.catalog import metadata as md
-from sparkwap.catalog.files import local_path
+from sparkwap.catalog.files import StoredFile, local_path
 from sparkwap.catalog.files import plain_location as plain
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.snapshot_files import PRIVATE
@@ -47,26 +47,16 @@ _PARTS = ("data", "metadata")
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A file in a listing; ``modified`` is the time when it was written."""
-
-    path: str
-    size: int
-    modified: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class Folder:
     """A table's folder with files to delete.
 
     Attributes:
-        path: The folder.
         files: The files to which nothing refers, in the order of deletion.
         former: No table uses the folder, so it is deleted with its last file.
     """
 
     path: str
-    files: tuple[Listed, ...]
+    files: tuple[StoredFile, ...]
     former: bool
 
     @property
@@ -109,11 +99,9 @@ def find(
     """Find the files to which nothing refers.
 
     Args:
-        lake: The lake.
         documents: The metadata of all rows that the catalog has, or would have after a sweep.
         roots_since: Publishes since this time can still be rolled back, so the tables which they
             replaced stay; None for all publishes.
-        written_before: Find only files from before this time.
         to_remove: The metadata of tables and views that a sweep would remove.
 
     Raises:
@@ -124,13 +112,14 @@ def find(
         return Orphans((), {warehouse: "keys that the catalog vends cannot list the warehouse"})
     publishes, sweeps = lake.ledger.rows("publishes"), lake.ledger.rows("sweeps")
     former = former_documents(lake, documents, publishes, roots_since)
-    listed = listing(lake, lake.warehouse)
+    # Before what is reached, so that no file can be missing there.
+    listed = lake.store.files.listing(lake.warehouse)
     reached = _reached(lake, documents, former)
     reached |= {plain(path) for row in publishes for path in recent_metadata(row, roots_since)}
     names = {_name(path) for path in reached}
     known = known_folders(lake, documents, former, to_remove, publishes, sweeps)
-    by_folder: dict[str, list[Listed]] = {}
-    for file in listed:
+    by_folder: dict[str, list[StoredFile]] = {}
+    for file in (one for one in listed if not one.path.endswith("/")):
         folder = _folder_of(plain(file.path), warehouse, known)
         if folder is not None:
             by_folder.setdefault(folder, []).append(file)
@@ -138,7 +127,12 @@ def find(
     left_alone: dict[str, str] = {}
     for path, files in sorted(by_folder.items()):
         lone = set(unreachable([plain(file.path) for file in files], reached))
-        orphans = [f for f in files if plain(f.path) in lone and f.modified < written_before]
+        orphans = [
+            file
+            for file in files
+            # A file without a time counts as new, so it is not deleted.
+            if plain(file.path) in lone and file.modified and file.modified < written_before
+        ]
         if not orphans:
             continue
         reason = _why_left_alone(lake, path, files, lone, names, known, warehouse)
@@ -158,10 +152,6 @@ def delete(
     Args:
         lake: The lake.
         orphans: The files, from `find`.
-        documents: The metadata that `find` has read.
-
-    Yields:
-        The folders with the deleted files.
 
     Raises:
         CatalogError: New metadata cannot be read, or some files could not be deleted.
@@ -196,22 +186,44 @@ def delete(
         )
 
 
+def strangers(lake: Lake, paths: Collection[str], reached: Collection[str]) -> dict[str, str]:
+    """Return those of some files that are not known to be the lake's own, and why, in words.
+
+    They may belong to a catalog in another database, or to a program without a catalog.
+
+    Args:
+        paths: Files to which nothing refers.
+        reached: The files to which something refers, in one spelling.
+    """
+    rows = lake.store.backend.all()
+    documents = dict(zip(rows, lake.store.documents(rows), strict=True))
+    publishes, sweeps = lake.ledger.rows("publishes"), lake.ledger.rows("sweeps")
+    former = former_documents(lake, documents, publishes, None)
+    known = known_folders(lake, documents, former, (), publishes, sweeps)
+    of_clones = {
+        plain(one): "" for document in documents.values() for one in md.folders_of(document)
+    }
+    runs = known.runs | {one.run_id.replace("-", "")[:8].lower() for one in lake.leases.all()}
+    known = replace(known, present={**of_clones, **known.present}, runs=runs)
+    warehouse, names = plain(lake.warehouse), {_name(path) for path in reached}
+    by_folder: dict[str | None, list[str]] = {}
+    for path in paths:
+        by_folder.setdefault(_folder_of(plain(path), warehouse, known), []).append(path)
+    found = dict.fromkeys(by_folder.pop(None, ()), "no table of this catalog has its folder")
+    for folder, own in by_folder.items():
+        files = lake.store.files.listing(str(folder))
+        lone = set(unreachable([plain(file.path) for file in files], reached))
+        why = _why_left_alone(lake, str(folder), files, lone, names, known, warehouse)
+        found |= dict.fromkeys(own, why) if why else {}
+    return found
+
+
 def _reached_since(lake: Lake, known: set[str]) -> set[str]:
     """Return the files to which new metadata refer; adds the metadata files to ``known``."""
     rows = lake.store.backend.known()
     fresh = {row: lake.store.load(row.location) for row in rows if row.location not in known}
     known.update(row.location for row in fresh)
     return _reached(lake, fresh, {}, others=False)
-
-
-def listing(lake: Lake, folder: str) -> list[Listed]:
-    """Return all files below a folder, with size and time; links are not followed."""
-    return [
-        # A file without a time counts as new, so it is not deleted.
-        Listed(file.path, file.size, file.modified or datetime.max.replace(tzinfo=UTC))
-        for file in lake.store.files.listing(folder)
-        if not file.path.endswith("/")
-    ]
 
 
 def _reached(
@@ -242,7 +254,7 @@ def _reached(
 def _folder_of(path: str, warehouse: str, known: KnownFolders) -> str | None:
     """Return the table's folder of a file; None if its files must not be deleted."""
     part, _, _ = path.rpartition("/")
-    while part.startswith(f"{warehouse}/"):
+    while "/" in part:
         folder, _, name = part.rpartition("/")
         if name in _PARTS:
             if folder in known.keep_out:
@@ -256,7 +268,7 @@ def _folder_of(path: str, warehouse: str, known: KnownFolders) -> str | None:
 def _why_left_alone(
     lake: Lake,
     folder: str,
-    files: Sequence[Listed],
+    files: Sequence[StoredFile],
     lone: Collection[str],
     names: Collection[str],
     known: KnownFolders,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from sparkwap.catalog.backend import Guard
 from sparkwap.catalog.change import MetadataChange
 from sparkwap.catalog.leases import Lease
 from sparkwap.catalog.model import Identifier, LedgerRows
-from sparkwap.catalog.pointers import Pointer, PointerUpdate, changed_names, dropped_rows
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import GateError
 from sparkwap.core.names import base_tag
@@ -31,21 +31,13 @@ class InUse(GateError):
 
 @dataclass(frozen=True)
 class SweptBranch:
-    """A branch that was removed.
+    """What was removed with a branch.
 
     Attributes:
-        branch: The branch.
-        tables: Tables that had the branch.
-        side: Tables and views in its side schemas.
-        schemas: Its side schemas.
         snapshots: Number of snapshots that only the branch reached.
-        leases: Leases of dead runs on the branch, which were removed too.
+        leases: Leases of dead runs on the branch.
     """
 
-    branch: str
-    tables: tuple[Identifier, ...]
-    side: tuple[Identifier, ...]
-    schemas: tuple[str, ...]
     snapshots: int
     leases: tuple[Lease, ...]
 
@@ -66,10 +58,6 @@ def sweep_branch(
     the age of the branch again. It deletes no files.
 
     Args:
-        lake: The lake.
-        branch: The audit branch.
-        run_id: The run that sweeps.
-        reason: The reason, for the ledger.
         older_than: Remove only snapshots from before this time, and none during a replay; a later
             sweep removes the others.
         last_seen: The last activity on the branch, by which it is past its age; None for any.
@@ -79,9 +67,6 @@ def sweep_branch(
         CatalogError: Other writers were faster in each try, or the database failed.
     """
     lake.ledger.ensure({"runs", "sweeps"})
-
-    # What former attempts have done, on a catalog that is not atomic.
-    done: list[PointerUpdate] = []
 
     def stage() -> Staged[SweptBranch]:
         rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
@@ -108,21 +93,12 @@ def sweep_branch(
             )
             if changed is not None
         ]
-        was = dropped_rows(done)
-        swept = SweptBranch(
-            branch,
-            tuple(sorted({row.identifier for row, _, _ in found} | changed_names(done))),
-            tuple(sorted(row.identifier for row in [*side, *was])),
-            tuple(sorted(schemas | {row.identifier[0] for row in was})),
-            sum(gone for _, _, gone in found),
-            dead,
-        )
+        swept = SweptBranch(sum(gone for _, _, gone in found), dead)
         objects = _objects_of_branch(lake, side, [row for row, _, _ in found])
-        recorded = _rows_of_branch(swept, run_id, reason, objects or [{}])
+        recorded = _rows_of_branch(branch, dead, run_id, reason, objects or [{}])
         swaps, files = lake.store.grow([(row, change) for row, change, _ in found])
         swaps += [PointerUpdate(row, None) for row in side]
-        guard = unused(lake, branch)
-        staged = Staged(swept, swaps, files, drop_schemas=schemas, guard=guard, made=done.append)
+        staged = Staged(swept, swaps, files, drop_schemas=schemas, guard=unused(lake, branch))
         # The rows have the folders that a later sweep deletes.
         return lake.ledger.beside(staged, recorded, first=True)
 
@@ -159,15 +135,7 @@ def sweep_table(
     tags that are needed again.
 
     Args:
-        lake: The lake.
-        identifier: The table.
-        tags: The tags.
-        run_id: The run that sweeps.
-        reason: The reason, for the ledger.
         older_than: Remove only snapshots from before this time.
-
-    Returns:
-        The removed tags, and the number of removed snapshots.
 
     Raises:
         CatalogError: Other writers were faster in each try, or the database failed.
@@ -220,7 +188,6 @@ def unreferenced(document: md.Document, dropped: Collection[str], before_ms: int
     """Return the snapshots that runs have written and that no branch or tag reaches. Pure.
 
     Args:
-        document: A table's metadata.
         dropped: Branches and tags that will be removed.
         before_ms: Return only snapshots from before this time, in milliseconds since the epoch.
 
@@ -291,13 +258,17 @@ def died(lease: Lease, message: str) -> dict[str, Any]:
 
 
 def _rows_of_branch(
-    swept: SweptBranch, run_id: str, reason: str, objects: Sequence[Mapping[str, Any]]
+    branch: str,
+    leases: Iterable[Lease],
+    run_id: str,
+    reason: str,
+    objects: Iterable[Mapping[str, Any]],
 ) -> list[LedgerRows]:
     now = datetime.now(UTC)
-    dead = [died(lease, leasing.describe(lease, lives=False)) for lease in swept.leases]
+    dead = [died(lease, leasing.describe(lease, lives=False)) for lease in leases]
     run = {
         "run_id": run_id,
-        "branch": swept.branch,
+        "branch": branch,
         "command": "wap_sweep",
         "started_at": now,
         "ended_at": now,
@@ -309,7 +280,7 @@ def _rows_of_branch(
         "run_id": run_id,
         "swept_at": now,
         "what": "branch",
-        "object": swept.branch,
+        "object": branch,
         "reason": reason,
     }
     return [

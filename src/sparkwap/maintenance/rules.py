@@ -39,11 +39,7 @@ class Rules:
 
     @classmethod
     def of(cls, given: Any, table: str) -> Rules:
-        """Return the rules in a config; ``false`` stands for ``compact: false``.
-
-        Raises:
-            ConfigError: A key is unknown, or a value is not legal.
-        """
+        """Return the rules in a config; ``false`` stands for ``compact: false``."""
         if given is None or isinstance(given, bool):
             return cls(compact=given is not False)
         problem = None
@@ -70,28 +66,25 @@ def keeps_files(document: md.Document) -> bool:
     return md.properties_of(document).get(md.GC_ENABLED, "true").lower() == "false"
 
 
-def _number(least: float, most: float = float("inf")) -> Callable[[Any], bool]:
-    def legal(value: Any) -> bool:
-        return (
-            isinstance(value, int | float)
-            and not isinstance(value, bool)
-            and least <= value <= most
-        )
-
-    return legal
+def _number(
+    least: float, most: float = float("inf"), kind: Any = int | float
+) -> Callable[[Any], bool]:
+    return lambda value: (
+        isinstance(value, kind) and not isinstance(value, bool) and least <= value <= most
+    )
 
 
-def _whole(least: int) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, int) and _number(least)(value)
+def _whole(least: int) -> tuple[Callable[[Any], bool], str]:
+    return _number(least, kind=int), f"a whole number of {least} or more"
 
 
 _LEGAL: dict[str, tuple[Callable[[Any], bool], str]] = {
     "compact": (lambda value: isinstance(value, bool), "true, false"),
-    "target_mb": (_whole(1), "a whole number of 1 or more"),
-    "min_files": (_whole(2), "a whole number of 2 or more"),
+    "target_mb": _whole(1),
+    "min_files": _whole(2),
     "delete_ratio": (_number(0.01, 1), "a number from 0.01 to 1"),
     "sort": (lambda value: isinstance(value, str) and bool(value.strip()), "a text"),
-    "keep_days": (_whole(1), "a whole number of 1 or more"),
-    "keep_publishes": (_whole(1), "a whole number of 1 or more"),
+    "keep_days": _whole(1),
+    "keep_publishes": _whole(1),
     "readings_per_day": (_number(0), "a number of 0 or more"),
 }

@@ -40,12 +40,9 @@ class Survey:
 
     Attributes:
         now: The catalog's time.
-        branches: The open audit branches.
         tags: sparkwap's tags on live tables.
         leases: All leases, and whether the run of each lives.
-        rows: All rows of the catalog.
         side_schemas: Side schema -> audit branch.
-        manifests: The manifests in the ledger.
     """
 
     now: datetime
@@ -83,11 +80,7 @@ class _Seen:
 
 
 def take_survey(lake: Lake) -> Survey:
-    """Collect the facts about everything that a sweep could remove.
-
-    Raises:
-        CatalogError: A metadata file is missing or cannot be read.
-    """
+    """Collect the facts about everything that a sweep could remove."""
     now = lake.leases.now()
     leases = tuple((lease, leasing.alive(lease, now)) for lease in lake.leases.all())
     rows, marked = lake.store.backend.all(), lake.store.backend.side_schemas()
@@ -194,32 +187,27 @@ def _tags(
     using += [replayed] if replayed else []
     for name, ref in refs.items():
         branch, aborted = branch_of_base_tag(name), publish_of_abort_tag(name)
-        if aborted is not None and ref.type == "tag":
-            yield TagFact(
-                ".".join(identifier),
-                name,
-                None,
-                needed=False,
-                since=undone.get(aborted),
-                keeps=_ABORT_TAG_KEEPS,
-                in_use=using[0] if using else None,
-                aborted=True,
-            )
+        if ref.type != "tag" or not (branch or aborted is not None or is_publish_tag(name)):
             continue
-        if ref.type != "tag" or not (branch or is_publish_tag(name)):
-            continue
-        age = md.raw_refs(document).get(name, {}).get("max-ref-age-ms")
-        snapshot = md.snapshot(document, ref.snapshot_id) or {}
-        written = int(snapshot.get("timestamp-ms") or 0)
+        keeps: timedelta | None = _ABORT_TAG_KEEPS
+        if aborted is not None:
+            since = undone.get(aborted)
+        else:
+            age = md.raw_refs(document)[name].get("max-ref-age-ms")
+            keeps = None if age is None else timedelta(milliseconds=int(age))
+            snapshot = md.snapshot(document, ref.snapshot_id) or {}
+            # Without a row of the publish, the time when the snapshot was written is a lower bound.
+            written = datetime.fromtimestamp(int(snapshot.get("timestamp-ms") or 0) / 1000, UTC)
+            since = published.get(name, written)
         yield TagFact(
             ".".join(identifier),
             name,
             branch,
             needed=is_needed(document, name, in_use),
-            # Without a row of the publish, the time when the snapshot was written is a lower bound.
-            since=published.get(name) or datetime.fromtimestamp(written / 1000, UTC),
-            keeps=None if age is None else timedelta(milliseconds=int(age)),
+            since=since,
+            keeps=keeps,
             in_use=using[0] if using else None,
+            aborted=aborted is not None,
         )
 
 
@@ -227,7 +215,6 @@ def is_needed(document: md.Document, tag: str, in_use: Collection[str]) -> bool:
     """Return whether a table needs a tag of sparkwap now; see `TagFact`. Pure.
 
     Args:
-        document: The table's metadata.
         tag: The base tag of a branch, or another tag of the table.
         in_use: The branches of living runs.
     """
@@ -274,10 +261,7 @@ def manifest_facts(
     publish before it. So a manifest is used until a later publish has replaced it in each table.
 
     Args:
-        kept: The manifests.
-        runs: Rows of the ledger's ``runs``.
         publishes: All publishes, newest first.
-        open_branches: Names of the open branches.
     """
     used = {manifest.hash: manifest.stored_at for manifest in kept}
     needed = set()

@@ -16,7 +16,7 @@ from sparkwap.core.text import counted
 from sparkwap.gate.settings import GateSettings, Limits
 from sparkwap.maintenance import orphans, removal
 from sparkwap.maintenance.compaction import remove_leftovers
-from sparkwap.maintenance.decision import SweepPlan, Swept, decide
+from sparkwap.maintenance.decision import Reasoned, SweepPlan, decide
 from sparkwap.maintenance.survey import Survey, take_survey
 from sparkwap.publish.lake import Lake
 
@@ -29,8 +29,6 @@ class SweepReport:
     """The result, or the preview, of a sweep.
 
     Attributes:
-        plan: The decision.
-        found: The files to which nothing refers.
         done: False for a preview, which changes nothing.
         branches: Branch -> number of tables and views on it.
         snapshots: Number of snapshots of runs that no branch and no tag reaches.
@@ -54,36 +52,23 @@ class SweepReport:
         return bool(planned or self.snapshots or self.found.count)
 
 
+@dataclass(frozen=True)
 class Sweeper:
     """Sweeps one lake.
 
-    Args:
-        lake: The lake.
-        run_id: The run that sweeps, for the ledger.
+    Attributes:
         limits: The ages.
         retention_days: Days for which a publish can be rolled back, so that the tables which it
             replaced stay; None for ever.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        *,
-        run_id: str,
-        limits: Limits,
-        retention_days: int | None,
-    ) -> None:
-        self._lake = lake
-        self._run_id = run_id
-        self._limits = limits
-        self._retention = retention_days
+    lake: Lake
+    run_id: str
+    limits: Limits
+    retention_days: int | None
 
     def look(self) -> SweepReport:
-        """Return what a sweep would remove now, without changing anything.
-
-        Raises:
-            CatalogError: Metadata cannot be read.
-        """
+        """Return what a sweep would remove now, without changing anything."""
         survey, plan = self._decided()
         gone = {branch.name for branch in plan.branches}
         tags = _by_table(plan.tags)
@@ -93,7 +78,7 @@ class Sweeper:
         snapshots = 0
         for row in survey.rows:
             owner = survey.side_schemas.get(row.identifier[0])
-            document = self._lake.store.load(row.location)
+            document = self.lake.store.load(row.location)
             if owner in gone:
                 to_remove.append(document)
                 continue
@@ -127,8 +112,8 @@ class Sweeper:
         Raises:
             CatalogError: Metadata cannot be read, or the catalog cannot be written.
         """
-        self._lake.store.backend.require_writer()
-        remove_leftovers(self._lake)
+        self.lake.store.backend.require_writer()
+        remove_leftovers(self.lake)
         survey, plan = self._decided()
         report = SweepReport(plan, orphans.Orphans((), {}), done=True, branches=self._sizes(plan))
         older_than = self._snapshots_before(survey.now)
@@ -136,9 +121,9 @@ class Sweeper:
         for branch in plan.branches:
             with _reported(report, f"branch {branch.name}"):
                 swept = removal.sweep_branch(
-                    self._lake,
+                    self.lake,
                     branch.name,
-                    run_id=self._run_id,
+                    run_id=self.run_id,
                     reason=branch.reason,
                     older_than=older_than,
                     last_seen=last_seen[branch.name],
@@ -149,14 +134,14 @@ class Sweeper:
         self._record_dead(report)
         self._delete_manifests(report)
         if files:
-            survey = take_survey(self._lake)
+            survey = take_survey(self.lake)
             rows = survey.rows
-            documents = dict(zip(rows, self._lake.store.documents(rows), strict=True))
+            documents = dict(zip(rows, self.lake.store.documents(rows), strict=True))
             found = self._find(survey, documents)
             report.found = orphans.Orphans((), found.left_alone)
             with _reported(report, "files"):
                 try:
-                    for folder in orphans.delete(self._lake, found, documents):
+                    for folder in orphans.delete(self.lake, found, documents):
                         folders = (*report.found.folders, folder)
                         report.found = replace(report.found, folders=folders)
                 except SparkwapError:
@@ -168,20 +153,20 @@ class Sweeper:
 
     def files_are_due(self) -> bool:
         """Return whether no sweep of the last day has looked for files."""
-        times = [r["swept_at"] for r in self._lake.ledger.rows("sweeps") if r["what"] == "files"]
-        now = datetime.fromtimestamp(self._lake.leases.now(), UTC)
+        times = [r["swept_at"] for r in self.lake.ledger.rows("sweeps") if r["what"] == "files"]
+        now = datetime.fromtimestamp(self.lake.leases.now(), UTC)
         return not times or now - max(times) >= _FILES_EVERY
 
     # -- steps -----------------------------------------------------------------------------------
 
     def _decided(self) -> tuple[Survey, SweepPlan]:
-        survey = take_survey(self._lake)
+        survey = take_survey(self.lake)
         return survey, decide(
-            survey.branches, survey.tags, self._limits, survey.now, survey.manifests
+            survey.branches, survey.tags, self.limits, survey.now, survey.manifests
         )
 
     def _snapshots_before(self, now: datetime) -> datetime:
-        return now - timedelta(days=min(self._limits.run_days, self._limits.named_days))
+        return now - timedelta(days=min(self.limits.run_days, self.limits.named_days))
 
     def _find(
         self,
@@ -189,13 +174,13 @@ class Sweeper:
         documents: Mapping[Pointer, md.Document],
         to_remove: Sequence[md.Document] = (),
     ) -> orphans.Orphans:
-        days = None if survey.replayed else self._retention
+        days = None if survey.replayed else self.retention_days
         return orphans.find(
-            self._lake,
+            self.lake,
             documents,
             roots_since=None if days is None else survey.now - timedelta(days=days),
             written_before=orphans.cutoff(
-                survey.now, self._limits.file_days, [lease.began for lease in survey.live]
+                survey.now, self.limits.file_days, [lease.began for lease in survey.live]
             ),
             to_remove=to_remove,
         )
@@ -204,28 +189,28 @@ class Sweeper:
         to_remove = {branch.name for branch in plan.branches}
         return {
             branch.branch: len(branch.tables) + len(branch.side)
-            for branch in self._lake.branches.all()
+            for branch in self.lake.branches.all()
             if branch.branch in to_remove
         }
 
     def _sweep_tables(self, report: SweepReport, older_than: datetime) -> None:
         """Remove tags, and the snapshots that earlier discards have left."""
-        survey = take_survey(self._lake)
+        survey = take_survey(self.lake)
         tags = _by_table(report.plan.tags)
         for row in survey.rows:
             if row.kind != "table" or row.identifier[0] in survey.side_schemas:
                 continue
-            document, name = self._lake.store.load(row.location), ".".join(row.identifier)
+            document, name = self.lake.store.load(row.location), ".".join(row.identifier)
             idle = removal.unreferenced(document, (), _ms(older_than))
             # A change of refs makes the commit of a writer fail, even on another branch.
             if _used(survey, document) or not (tags.get(name) or idle):
                 continue
             with _reported(report, name):
                 _, count = removal.sweep_table(
-                    self._lake,
+                    self.lake,
                     row.identifier,
                     tags.get(name, ()),
-                    run_id=self._run_id,
+                    run_id=self.run_id,
                     reason="past its age",
                     older_than=older_than,
                 )
@@ -233,12 +218,12 @@ class Sweeper:
 
     def _record_dead(self, report: SweepReport) -> None:
         """Record the runs that died, and release their leases."""
-        now = self._lake.leases.now()
-        for lease in self._lake.leases.all():
+        now = self.lake.leases.now()
+        for lease in self.lake.leases.all():
             if not leasing.alive(lease, now):
                 text = leasing.describe(lease, lives=False)
-                self._lake.ledger.append(LedgerRows("runs", [removal.died(lease, text)]))
-                self._lake.leases.release(lease.run_id)
+                self.lake.ledger.append(LedgerRows("runs", [removal.died(lease, text)]))
+                self.lake.leases.release(lease.run_id)
                 report.dead.append(text)
 
     def _delete_manifests(self, report: SweepReport) -> None:
@@ -246,23 +231,23 @@ class Sweeper:
         if not hashes:
             return
         row = {
-            "run_id": self._run_id,
+            "run_id": self.run_id,
             "swept_at": datetime.now(UTC),
             "what": "manifests",
-            "reason": f"no use for {counted(self._limits.manifest_days, 'day')}",
+            "reason": f"no use for {counted(self.limits.manifest_days, 'day')}",
             "count": len(hashes),
         }
         with _reported(report, "manifests"):
-            self._lake.ledger.forget_manifests(hashes)
-            self._lake.ledger.append(LedgerRows("sweeps", [row]))
+            self.lake.ledger.forget_manifests(hashes)
+            self.lake.ledger.append(LedgerRows("sweeps", [row]))
 
     def _record_files(self, report: SweepReport) -> None:
-        common = {"run_id": self._run_id, "swept_at": datetime.now(UTC), "what": "files"}
+        common = {"run_id": self.run_id, "swept_at": datetime.now(UTC), "what": "files"}
         rows = [
             {**common, "folder": folder.path, "count": len(folder.files), "bytes": folder.size}
             for folder in report.found.folders
         ]
-        self._lake.ledger.append(LedgerRows("sweeps", rows or [{**common, "count": 0, "bytes": 0}]))
+        self.lake.ledger.append(LedgerRows("sweeps", rows or [{**common, "count": 0, "bytes": 0}]))
 
 
 def end_of_run(lake: Lake, run_id: str, settings: GateSettings) -> list[str]:
@@ -271,7 +256,6 @@ def end_of_run(lake: Lake, run_id: str, settings: GateSettings) -> list[str]:
     Args:
         lake: The lake.
         run_id: The run that has ended and released its lease.
-        settings: Its settings.
 
     Returns:
         The lines to print; none if nothing was removed. A sweep that fails prints a line and does
@@ -297,7 +281,6 @@ def lines(report: SweepReport, again: str) -> list[str]:
     """Return a report as lines of text.
 
     Args:
-        report: The report.
         again: The command that carries out a preview; empty for a sweep at the end of a run.
     """
     found: list[str] = []
@@ -367,7 +350,7 @@ def _reported(report: SweepReport, name: str) -> Iterator[None]:
         report.problems.append(f"{name}: {error}")
 
 
-def _by_table(tags: Iterable[Swept]) -> dict[str, list[str]]:
+def _by_table(tags: Iterable[Reasoned]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for tag in tags:
         found.setdefault(str(tag.table), []).append(tag.name)

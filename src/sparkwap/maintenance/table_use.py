@@ -44,7 +44,6 @@ def table_use(lake: Lake, now: datetime) -> TableUse:
     """Return how the tables of a lake are used, by its ledger.
 
     Args:
-        lake: The lake.
         now: The end of the time that counts.
     """
     ledger, since = lake.ledger, now - timedelta(days=HORIZON_DAYS)
@@ -78,8 +77,6 @@ def readings_by_table(
     shared statement has answered are one reading of each of their tables.
 
     Args:
-        nodes: Rows of the ledger's ``nodes``.
-        tests: Rows of ``tests``.
         now: The end of the horizon.
     """
     nodes = list(nodes)
@@ -141,7 +138,6 @@ def overwritten_after(document: md.Document, pace: float | None) -> float | None
     Pure.
 
     Args:
-        document: The table's metadata.
         pace: The days between its publishes, for a table that each of them replaces by a new one.
     """
     changes = [

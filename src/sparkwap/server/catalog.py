@@ -34,14 +34,15 @@ def catalog_properties(config: ServerConfig) -> dict[str, str]:
     """Return the PyIceberg properties of the server's catalog.
 
     Use: ``load_catalog(CATALOG_NAME, **catalog_properties(config))``. Needs no running server.
-
-    Raises:
-        ConfigError: ``catalog_uri`` is not a URI of a supported catalog.
     """
-    if uses_rest(config):
-        uri = str(config.catalog_uri)
-        return {"type": "rest", "uri": uri, "warehouse": warehouse_uri(config.layout)}
-    return {"type": "sql", "uri": _python_uri(config), "warehouse": warehouse_uri(config.layout)}
+    kind, uri = "sql", config.catalog_uri
+    if uri is None:
+        uri = f"sqlite:///{config.layout.sqlite}?timeout={BUSY_SECONDS}"
+    elif uses_rest(config):
+        kind = "rest"
+    else:
+        _postgres_url(uri)
+    return {"type": kind, "uri": uri, "warehouse": warehouse_uri(config.layout)}
 
 
 def warehouse_uri(layout: LakePaths) -> str:
@@ -116,13 +117,6 @@ def _create_sqlite(layout: LakePaths) -> None:
             f"The catalog {layout.sqlite} cannot be opened: {error}. The server was not started. "
             "Check that the lake directory is writable and on a local disk."
         ) from error
-
-
-def _python_uri(config: ServerConfig) -> str:
-    if config.catalog_uri is None:
-        return f"sqlite:///{config.layout.sqlite}?timeout={BUSY_SECONDS}"
-    _postgres_url(config.catalog_uri)
-    return config.catalog_uri
 
 
 def _access(config: ServerConfig) -> dict[str, str]:

@@ -121,71 +121,42 @@ class Endpoint:
         return f"sc://localhost:{self.connect_port}/;token={self.token}"
 
 
-@dataclass(frozen=True)
 class LakePaths:
-    """The paths of a lake's files; ``lake`` is an absolute path."""
+    """The paths of a lake's files.
 
-    lake: Path
+    Attributes:
+        lake: An absolute path.
+        warehouse: Data and metadata files of the tables.
+        sqlite: The SQLite database of the catalog.
+        jars: The pinned jars; ``SPARKWAP_JARS`` may be a directory for several lakes.
+        server: All files of the server itself.
+        state: The running server as JSON (see ``sparkwap.server.state``).
+        lock: Held while the server is started, stopped or looked up.
+        log: Output of the server since its start; ``server.log.1`` is of the previous start.
+        clients: One file per client process.
+        activity: A file whose modification time is the last time a client was seen.
+        conf: Spark's configuration directory (properties with secrets, log4j2).
+        tmp: Temporary files of the server; deleted at each start.
+    """
+
+    def __init__(self, lake: Path) -> None:
+        shared = os.environ.get("SPARKWAP_JARS")
+        self.lake = lake
+        self.warehouse = lake / "warehouse"
+        self.sqlite = lake / "catalog.db"
+        self.jars = Path(shared).expanduser().resolve() if shared else lake / "jars"
+        self.server = lake / "server"
+        self.state = self.server / "state.json"
+        self.lock = self.server / "lock"
+        self.log = self.server / "server.log"
+        self.clients = self.server / "clients"
+        self.activity = self.server / "activity"
+        self.conf = self.server / "conf"
+        self.tmp = self.server / "tmp"
 
     def command(self, action: str) -> str:
         """Return the command ``sparkwap server`` of this lake."""
         return f"sparkwap server {action} --lake {shlex.quote(str(self.lake))}"
-
-    @property
-    def warehouse(self) -> Path:
-        """Data and metadata files of the tables."""
-        return self.lake / "warehouse"
-
-    @property
-    def sqlite(self) -> Path:
-        """The SQLite database of the catalog."""
-        return self.lake / "catalog.db"
-
-    @property
-    def jars(self) -> Path:
-        """The pinned jars; ``SPARKWAP_JARS`` may be a directory for several lakes."""
-        shared = os.environ.get("SPARKWAP_JARS")
-        return Path(shared).expanduser().resolve() if shared else self.lake / "jars"
-
-    @property
-    def server(self) -> Path:
-        """All files of the server itself."""
-        return self.lake / "server"
-
-    @property
-    def state(self) -> Path:
-        """The running server as JSON (see ``sparkwap.server.state``)."""
-        return self.server / "state.json"
-
-    @property
-    def lock(self) -> Path:
-        """Held while the server is started, stopped or looked up."""
-        return self.server / "lock"
-
-    @property
-    def log(self) -> Path:
-        """Output of the server since its start; ``server.log.1`` is of the previous start."""
-        return self.server / "server.log"
-
-    @property
-    def clients(self) -> Path:
-        """One file per client process."""
-        return self.server / "clients"
-
-    @property
-    def activity(self) -> Path:
-        """A file whose modification time is the last time a client was seen."""
-        return self.server / "activity"
-
-    @property
-    def conf(self) -> Path:
-        """Spark's configuration directory (properties with secrets, log4j2)."""
-        return self.server / "conf"
-
-    @property
-    def tmp(self) -> Path:
-        """Temporary files of the server; deleted at each start."""
-        return self.server / "tmp"
 
     def create(self) -> None:
         """Create the directories, readable by their owner only."""

@@ -31,7 +31,6 @@ logger.conf.name = org.apache.spark.SparkConf
 logger.conf.level = error
 """
 
-
 # Jobs without a pool are in the pool "default", which is first in, first out without this setting.
 FAIR_SCHEDULER = """\
 <?xml version="1.0"?>

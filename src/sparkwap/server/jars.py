@@ -45,59 +45,25 @@ class Jar:
         return f"{self.artifact}-{self.version}.jar"
 
 
-ICEBERG = Jar(
-    "org.apache.iceberg",
-    "iceberg-spark-runtime-4.1_2.13",
-    "1.12.0",
-    48309426,
-    "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
-)
-SQLITE = Jar(
-    "org.xerial",
-    "sqlite-jdbc",
-    "3.53.4.0",
-    12002370,
-    "bcb1f51e36f940867e83342f9efbf5968ac44a6bef4d397bb4af7b17b45cd2fb",
-)
-POSTGRES = Jar(
-    "org.postgresql",
-    "postgresql",
-    "42.7.14",
-    1221004,
-    "73914527305a40cce504b0d3d90b23caf565136912d607ae8ae7c5895512332c",
-)
-
+# fmt: off
+ICEBERG = Jar("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0", 48309426,
+    "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82")
+SQLITE = Jar("org.xerial", "sqlite-jdbc", "3.53.4.0", 12002370,
+    "bcb1f51e36f940867e83342f9efbf5968ac44a6bef4d397bb4af7b17b45cd2fb")
+POSTGRES = Jar("org.postgresql", "postgresql", "42.7.14", 1221004,
+    "73914527305a40cce504b0d3d90b23caf565136912d607ae8ae7c5895512332c")
 KAFKA = (
-    Jar(
-        "org.apache.spark",
-        "spark-sql-kafka-0-10_2.13",
-        "4.1.1",
-        491694,
-        "9c1ce986f548e6b1dcb0e2dfe2f253a0bc58f2232a32a0c9c6c674dd25a8570c",
-    ),
-    Jar(
-        "org.apache.spark",
-        "spark-token-provider-kafka-0-10_2.13",
-        "4.1.1",
-        66579,
-        "e510adc37b03d01d0a190d0dab472b5538e05eaa77454f7e9477156d7a6820ae",
-    ),
-    Jar(
-        "org.apache.kafka",
-        "kafka-clients",
-        "3.9.1",
-        9215194,
-        "7568b998572d256f0b7bc0afdc1b7a2588b8b08415c62ce314c864a6851ae9d9",
-    ),
-    Jar(
-        "org.apache.commons",
-        "commons-pool2",
-        "2.12.1",
-        152289,
-        "5273c8bc8c0dca2211175c0d27efbd7228efae99689aac001a8e1ef8e872e9ef",
-    ),
+    Jar("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.1.1", 491694,
+        "9c1ce986f548e6b1dcb0e2dfe2f253a0bc58f2232a32a0c9c6c674dd25a8570c"),
+    Jar("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.1.1", 66579,
+        "e510adc37b03d01d0a190d0dab472b5538e05eaa77454f7e9477156d7a6820ae"),
+    Jar("org.apache.kafka", "kafka-clients", "3.9.1", 9215194,
+        "7568b998572d256f0b7bc0afdc1b7a2588b8b08415c62ce314c864a6851ae9d9"),
+    Jar("org.apache.commons", "commons-pool2", "2.12.1", 152289,
+        "5273c8bc8c0dca2211175c0d27efbd7228efae99689aac001a8e1ef8e872e9ef"),
 )
 """Spark's Kafka source, and what it needs."""
+# fmt: on
 
 # Dependencies of the pinned jars that Spark includes, or that have annotations only.
 _EXCLUDED = (
@@ -155,11 +121,7 @@ def _absent(jars: list[Jar], directory: Path) -> list[Jar]:
 
 
 def verify(jar: Jar, path: Path) -> Path:
-    """Return ``path`` if its content has the checksum of ``jar``.
-
-    Raises:
-        JarError: the checksum differs.
-    """
+    """Return ``path`` if its content has the checksum of ``jar``."""
     with path.open("rb") as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
     if actual != jar.sha256:

@@ -28,12 +28,10 @@ class ServerStatus:
     """The status of a running server, for ``sparkwap server status``.
 
     Attributes:
-        endpoint: the addresses of the server.
         ready: whether both endpoints listen.
         uptime: seconds since the start.
         idle: seconds since the last client.
         rss: resident memory in bytes.
-        descriptors: number of open file descriptors.
         clients: ids of the client processes.
     """
 
@@ -53,7 +51,6 @@ def ensure(config: ServerConfig, progress: Progress) -> Endpoint:
     concurrently; only one server is started.
 
     Args:
-        config: the server's settings.
         progress: receives a line of text at once and then every few seconds, while jars are fetched
             or the server starts.
 
@@ -67,15 +64,16 @@ def ensure(config: ServerConfig, progress: Progress) -> Endpoint:
         layout.create()
     with _usable(layout), states.locked(layout, progress):
         states.register_client(layout, os.getpid())
-        running = _find(layout)
-        if running is not None:
-            _compare(config, running, progress)
-            if running.ready:
-                return running.endpoint
+        if found := states.running(layout):
+            state = found[0]
+            _compare(config, state, progress)
+            if state.ready:
+                return state.endpoint
             progress("the server is starting")
         else:
-            running = start(config, progress)
-        return _await(layout, running, progress).endpoint
+            states.forget(layout)
+            state = start(config, progress)
+        return _await(layout, state, progress).endpoint
 
 
 def stop(lake: Path) -> bool:
@@ -89,22 +87,21 @@ def stop(lake: Path) -> bool:
         if not layout.server.is_dir():
             return False
     with _usable(layout), states.locked(layout, lambda _line: None):
-        state = states.read(layout)
-        process = states.server_process(layout, state) if state else None
-        if process is not None:
-            _terminate(process)
+        found = states.running(layout)
+        if found is not None:
+            _terminate(found[1])
         states.forget(layout)
-        return process is not None
+        return found is not None
 
 
 def status(lake: Path) -> ServerStatus | None:
     """Return the status of the lake's server; None if it does not run."""
     layout = LakePaths(resolve_lake(lake))
     with _usable(layout):
-        state = states.read(layout)
-    process = states.server_process(layout, state) if state else None
-    if state is None or process is None:
+        found = states.running(layout)
+    if found is None:
         return None
+    state, process = found
     try:
         rss, descriptors = process.memory_info().rss, process.num_fds()
     except psutil.Error:  # it has just ended
@@ -163,14 +160,6 @@ def _usable(layout: LakePaths) -> Iterator[None]:
         ) from error
 
 
-def _find(layout: LakePaths) -> ServerState | None:
-    state = states.read(layout)
-    if state is not None and states.server_process(layout, state) is not None:
-        return state
-    states.forget(layout)
-    return None
-
-
 def _compare(config: ServerConfig, running: ServerState, progress: Progress) -> None:
     wanted = settings_of(config)
     differing = [name for name, value in wanted.items() if running.settings.get(name) != value]
@@ -195,11 +184,12 @@ def _compare(config: ServerConfig, running: ServerState, progress: Progress) -> 
 def _await(layout: LakePaths, state: ServerState, progress: Progress) -> ServerState:
     """Wait until both endpoints listen, and return the state with ``ready``."""
     started = last_progress = time.monotonic()
+    ports = {state.thrift_port, state.connect_port}
     while time.monotonic() - started < START_TIMEOUT_SECONDS:
         process = states.server_process(layout, state)
         if process is None and time.monotonic() - started > 1:
             raise start_failed(layout, "it ended during the start")
-        if process is not None and states.listens(process, state.thrift_port, state.connect_port):
+        if process is not None and ports <= states.ports(process, psutil.CONN_LISTEN):
             ready = ServerState(**{**vars(state), "ready": True})
             states.write(layout, ready)
             progress(

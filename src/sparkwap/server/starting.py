@@ -28,10 +28,8 @@ from sparkwap.server.watchdog import Launch
 
 Progress = Callable[[str], None]
 
-
 # Not `-m`: the package imports the module, which would then be loaded twice.
 _WATCHDOG = "from sparkwap.server.watchdog import main; main()"
-
 
 # Spark would read these variables, which are for the client or for another Spark.
 _FOREIGN_VARIABLES = (
@@ -47,20 +45,17 @@ _FOREIGN_VARIABLES = (
 
 def settings_of(config: ServerConfig) -> dict[str, str]:
     """Return the settings that a running server cannot change, as text for comparisons."""
+    # Without the password, which is in a setting of its own.
+    spark_uri = catalog.spark_catalog(config)[f"spark.sql.catalog.{catalog.CATALOG_NAME}.uri"]
     return {
         "version of sparkwap": __version__,
-        "catalog": "sqlite" if config.catalog_uri is None else _without_password(config),
+        "catalog": "sqlite" if config.catalog_uri is None else spark_uri,
         "memory": config.memory,
         "cores": str(config.cores or "all"),
         "kafka": str(config.kafka),
         # A digest, because the settings may have secret keys of an object store.
         "spark_conf": hashlib.sha256(str(sorted(config.spark_conf.items())).encode()).hexdigest(),
     }
-
-
-def _without_password(config: ServerConfig) -> str:
-    settings = catalog.spark_catalog(config)
-    return settings[f"spark.sql.catalog.{catalog.CATALOG_NAME}.uri"]
 
 
 def start(config: ServerConfig, progress: Progress) -> ServerState:

@@ -33,9 +33,6 @@ class ServerState:
     Attributes:
         pid: process id of the Spark driver.
         created: start time in seconds since 1970.
-        thrift_port: see ``Endpoint``.
-        connect_port: see ``Endpoint``.
-        token: see ``Endpoint``.
         watchdog_pid: process id of the watchdog, the driver's parent.
         settings: the settings at the start, for comparisons by clients.
         ready: whether both endpoints have listened.
@@ -104,6 +101,13 @@ def server_process(layout: LakePaths, state: ServerState) -> psutil.Process | No
         return None
 
 
+def running(layout: LakePaths) -> tuple[ServerState, psutil.Process] | None:
+    """Return the stored state and the process of the lake's server if it runs."""
+    state = read(layout)
+    process = server_process(layout, state) if state else None
+    return (state, process) if state and process else None
+
+
 def client_lives(pid: int, created: float) -> bool:
     """Return whether process ``pid`` runs, is not a zombie, and was started at ``created``."""
     try:
@@ -114,14 +118,13 @@ def client_lives(pid: int, created: float) -> bool:
         return False
 
 
-def listens(process: psutil.Process, *ports: int) -> bool:
-    """Return whether the process itself listens on all ports."""
+def ports(process: psutil.Process, status: str) -> set[int]:
+    """Return the ports of a process's own connections in a status of TCP; none if unknown."""
     try:
         connections = process.net_connections(kind="tcp")
     except psutil.Error:
-        return False
-    open_ports = {c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN}
-    return open_ports.issuperset(ports)
+        return set()
+    return {one.laddr.port for one in connections if one.status == status}
 
 
 def register_client(layout: LakePaths, pid: int) -> None:

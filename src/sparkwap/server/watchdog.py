@@ -144,12 +144,8 @@ def _reason_to_stop(launch: Launch, idle: float, process: psutil.Process) -> str
 def _in_use(launch: Launch, layout: LakePaths, process: psutil.Process) -> bool:
     if states.live_clients(layout):
         return True
-    ports = {launch.thrift_port, launch.connect_port}
-    try:
-        connections = process.net_connections(kind="tcp")
-    except psutil.Error:
-        return False
-    return any(c.status == psutil.CONN_ESTABLISHED and c.laddr.port in ports for c in connections)
+    used = states.ports(process, psutil.CONN_ESTABLISHED)
+    return not used.isdisjoint((launch.thrift_port, launch.connect_port))
 
 
 def _stop_unused(

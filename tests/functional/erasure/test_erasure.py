@@ -260,7 +260,9 @@ def test_hidden_places_are_erased(
     assert f"the table {schema}.mailing holds the subject" in refused.text
     assert "column address" in refused.text
     run(people_spark, f"drop table {schema}.mailing")
-    done = people.operation("wap_erase", **KEYS, confirm=True).succeeded()
+    refused = people.operation("wap_erase", **KEYS, confirm=True).failed()
+    assert "no table of this catalog refers to them" in refused.text
+    done = people.operation("wap_erase", **KEYS, unreferenced=True, confirm=True).succeeded()
     assert "none holds the subject" in done.text
     # Spark has logged the error, and still writes the log.
     if "method" in people.output:  # the profile knows no more of the server than its address

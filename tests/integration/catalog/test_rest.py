@@ -392,12 +392,15 @@ def test_the_next_command_completes_an_interrupted_forced_rollback(
     assert [one.rolled_back for one in rest.lake.ledger.publishes()] == [True, True]
 
 
+def _files(rest: Bench) -> list[str]:
+    return [one.path for one in rest.lake.store.files.listing(rest.state(("s", "a")).location)]
+
+
 def _expired(rest: Bench) -> tuple[Any, set[str]]:
     """Return the state of the table after an expiry, and the files that nothing refers to."""
     expiry.expire(rest.lake, ("s", "a"), RUN)
     row = rest.lake.store.backend.get(("s", "a"))
-    files = file_references.files_of(rest.lake, f"{rest.state(('s', 'a')).location}")
-    left = file_references.unreachable(files, file_references.reachable(rest.lake))
+    left = file_references.unreachable(_files(rest), file_references.reachable(rest.lake))
     return rest.lake.store.load(row.location), set(left)
 
 
@@ -408,7 +411,7 @@ def test_an_expiry_keeps_only_main(rest: Bench) -> None:
     table.manage_snapshots().create_tag(first, "old").commit()
     data = {task.file.file_path for task in table.scan().plan_files()}
     rest.lake.catalog.load_table(("s", "a")).delete("id = 2")
-    before = file_references.files_of(rest.lake, rest.state(("s", "a")).location)
+    before = _files(rest)
     document, left = _expired(rest)
     main = md.main_of(document)
     assert [one["snapshot-id"] for one in document["snapshots"]] == [main]

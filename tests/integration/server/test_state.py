@@ -82,7 +82,7 @@ def test_a_dead_server_is_cleaned_up(layout: LakePaths, driver: subprocess.Popen
     while psutil.Process(driver.pid).status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)
     assert process.status(layout.lake) is None
-    assert process._find(layout) is None
+    assert process.stop(layout.lake) is False
     assert not layout.state.exists()
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import stat
+import subprocess
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -14,10 +15,10 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from output_schema import RESULTS, schema
 
 from sparkwap import cli
 from sparkwap.cli.build import BuildResult
-from sparkwap.cli.results import RESULTS, schema
 from sparkwap.core import command_end, dbt_cli
 from sparkwap.core.command_end import EXIT_CODES, CommandEnd, Outcome, of_dbt, plain
 from sparkwap.core.redaction import remember
@@ -276,48 +277,54 @@ def test_what_publishes_refuses_a_replay(
 
 
 class Child:
-    """A dbt that runs until it gets an interrupt."""
+    """A dbt that ends after some signals that it does not heed."""
 
-    def __init__(self) -> None:
+    def __init__(self, by: int, unheeded: int) -> None:
         self.signals: list[int] = []
-        self.waits = iter([True, False])
+        self.by = by
+        self.waits = iter(["signal", *["late"] * unheeded, "end"])
 
     def __enter__(self) -> Child:
         return self
 
     def __exit__(self, *_: object) -> None: ...
 
-    def wait(self, _seconds: float | None = None) -> int:
-        if next(self.waits):
-            signal.raise_signal(self.by)
+    def wait(self, seconds: float | None = None) -> int:
+        match next(self.waits):
+            case "signal":
+                signal.raise_signal(self.by)
+            case "late":
+                raise subprocess.TimeoutExpired("dbt", seconds or 0)
         return 0
 
-    def kill(self) -> None:
-        assert next(self.waits, None) is None, "it was waited for"
-
     send_signal = property(lambda self: self.signals.append)
-    by: int = signal.SIGTERM
 
 
 @pytest.mark.parametrize(
-    ("by", "passed_on"),
+    ("by", "interrupts", "unheeded", "passed_on"),
     [
-        (signal.SIGTERM, [signal.SIGINT]),
-        (signal.SIGINT, []),  # which the terminal sends to dbt too
+        (signal.SIGTERM, signal.default_int_handler, 0, [signal.SIGINT]),
+        (signal.SIGTERM, signal.default_int_handler, 1, [signal.SIGINT, signal.SIGTERM]),
+        # As background jobs of a shell do, and their children.
+        (signal.SIGTERM, signal.SIG_IGN, 0, [signal.SIGTERM]),
+        (signal.SIGTERM, signal.SIG_IGN, 1, [signal.SIGTERM, signal.SIGKILL]),
+        # The terminal sends it to dbt too.
+        (signal.SIGINT, signal.default_int_handler, 0, []),
     ],
 )
 def test_a_signal_ends_dbt_too(
     by: int,
+    interrupts: Any,
+    unheeded: int,
     passed_on: list[int],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    child = Child()
-    child.by = by
+    child = Child(by, unheeded)
     monkeypatch.setattr(dbt_cli.subprocess, "Popen", lambda *_, **__: child)
     before = {
         signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_DFL),
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGINT: signal.signal(signal.SIGINT, interrupts),
     }
     try:
         assert cli.main(["status", "--output", "json"]) == EXIT_CODES["interrupted"]

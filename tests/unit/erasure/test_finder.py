@@ -7,17 +7,22 @@ import hashlib
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers.bench import BRANCH, SIDE, Bench
 from helpers.people import PEOPLE
+from pyroaring import BitMap64
 
-from sparkwap.catalog import LedgerRows, RollbackRefused
+from sparkwap.catalog import LedgerRows, RollbackRefused, deletion_vectors
+from sparkwap.catalog.file_plan import DeleteFile, StateFiles
+from sparkwap.catalog.snapshot_files import Snapshot
 from sparkwap.core.errors import ConfigError
 from sparkwap.erasure import Erase, NodeColumns
 from sparkwap.erasure.conditions import Conditions
@@ -185,6 +190,50 @@ def test_a_uuid_is_a_key_in_any_case(people: People) -> None:
     assert [row["customer_id"] for row in people.rows("calls")] == ["x"]
 
 
+def test_rows_with_the_key_of_nobody_are_not_those_of_others(people: People) -> None:
+    marks = {**MARKS, "customer_id": {**KEY, "nobody": [-1, 0]}}
+    people.table("orders", marks, customer_id=[42, -1, 0], email=[ANNA, ANNA, "b@b.b"])
+    with pytest.raises(ConfigError, match=r"rows of s\.orders that stay .*column email\)"):
+        people.call(ASKED)
+    with pytest.raises(ConfigError, match="the keys are nobody's"):
+        people.call({**ASKED, "keys": ["0"]})
+    assert people.rows("people") == PEOPLE.to_pylist()
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_rows_that_delete_files_hide_do_not_stay(
+    people: People, monkeypatch: pytest.MonkeyPatch, vector: bool
+) -> None:
+    """Before the erasure begins, it knows which of the other rows hold the subject."""
+    people.table("orders", MARKS, customer_id=["42", None, "43"], email=[ANNA, ANNA, "b@b.b"])
+    (task,) = people.lake.catalog.load_table(("s", "orders")).scan().plan_files()
+    path, deletes = task.file.file_path, people.folder / "deletes"
+    files_of = Snapshot.files
+
+    def plan(hidden: int, *, equality: bool = False) -> str:
+        if vector:
+            content, places = deletion_vectors.write({path: BitMap64([hidden])})
+            deletes.write_bytes(content)
+            offset = places[path][0]
+        else:
+            pq.write_table(pa.table({"file_path": [path], "pos": [hidden]}), deletes)
+        one = DeleteFile(str(deletes), offset if vector else None, path, equality, 9, 1)
+
+        def files(state: Snapshot) -> StateFiles:
+            found = files_of(state)
+            here = any(file.path == path for file in found.data)
+            return replace(found, deletes=(one,) if here else ())
+
+        monkeypatch.setattr(Snapshot, "files", files)
+        return people.call({**ASKED, "confirm": False})
+
+    staying = "rows of s.orders that stay hold the subject (column email)"
+    assert staying in plan(0)
+    assert staying not in plan(1)
+    told = plan(0, equality=True)
+    assert staying not in told and "Which rows of s.orders stay is not known yet" in told
+
+
 def test_rows_without_a_key_are_not_those_of_others(people: People) -> None:
     people.table("orders", MARKS, customer_id=["42", None, " "], email=[ANNA, ANNA, "b@b.b"])
     people.table("notes", None, to=[ANNA])
@@ -194,8 +243,8 @@ def test_rows_without_a_key_are_not_those_of_others(people: People) -> None:
     assert "set the key in these rows, or mark the column also as `subject_text`" in str(told.value)
     assert people.rows("people") == PEOPLE.to_pylist()
     del people.marks["orders"]
-    people.lake.catalog.drop_table(("s", "notes"))
-    people.lake.catalog.drop_table(("s", "orders"))
+    people.lake.catalog.purge_table(("s", "notes"))
+    people.lake.catalog.purge_table(("s", "orders"))
     text = {**PERSONAL, "subject_text": "customer"}
     people.table("texts", {**MARKS, "email": text}, customer_id=["41", None], email=["x@x.x", ANNA])
     plan = people.call({**ASKED, "confirm": False})
@@ -219,7 +268,7 @@ def test_what_would_stay_is_told_before(
     people: People, marks: Any, keys: list[Any], column: str
 ) -> None:
     del people.marks["people"]
-    people.lake.catalog.drop_table(("s", "people"))
+    people.lake.catalog.purge_table(("s", "people"))
     people.table(
         "crm", marks, customer_id=[42, 43], email=[ANNA, "b@b.b"],
         ref=[ANNA if "on_erase" in str(marks) else "", ANNA if column == "ref" else ""],
@@ -260,7 +309,7 @@ def test_values_in_nested_columns_are_searched_for(
     people: People, marked: str, columns: dict[str, Any]
 ) -> None:
     del people.marks["people"]
-    people.lake.catalog.drop_table(("s", "people"))
+    people.lake.catalog.purge_table(("s", "people"))
     people.table("crm", {"customer_id": KEY, marked: PERSONAL}, customer_id=[42, 43], **columns)
     people.table("notes", None, to=[ANNA, "VIP people"])
     people.table("others", None, to=["VIP people"])

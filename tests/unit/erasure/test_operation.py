@@ -13,16 +13,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.bench import BRANCH, SIDE, Bench, on_branch
 from helpers.people import PEOPLE, bytes_of, files
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
 
-from sparkwap.catalog import LedgerRows
+from sparkwap.catalog import LedgerRows, RollbackRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog.branches import REWRITTEN_BY
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.erasure import Erase, NodeColumns, operation
 from sparkwap.erasure.operation import Erasure, ProofFailed
+from sparkwap.ledger import rollback_plan
 from sparkwap.maintenance import expiry, file_references, live_manifests
 from sparkwap.publish.lake import Lake
 
@@ -270,7 +272,7 @@ def test_a_table_outside_of_the_warehouse_is_read_too(
 def test_old_files_of_a_table_outside_of_the_warehouse_are_deleted(
     lake: Lake, erasure: Erasure, tmp_path: Path
 ) -> None:
-    lake.catalog.drop_table(PEOPLE_TABLE)
+    lake.catalog.purge_table(PEOPLE_TABLE)
     elsewhere = f"file://{tmp_path}/elsewhere/people"
     lake.catalog.create_table(PEOPLE_TABLE, PEOPLE.schema, location=elsewhere).append(PEOPLE)
     (tmp_path / "elsewhere" / "not_of_the_lake.txt").write_text("anna.berg@mail.example")
@@ -361,14 +363,16 @@ def test_files_without_the_subject_in_the_folder_of_a_table_stay(
 def test_a_file_of_the_subject_that_a_run_may_commit_is_not_deleted(
     lake: Lake, erasure: Erasure, tmp_path: Path
 ) -> None:
-    run = leasing.hold(lake.leases, run_id=str(uuid.uuid4()), branch="b", command="build")
-    path = tmp_path / "warehouse" / "s" / "new" / "data" / "x.parquet"
+    run_id = str(uuid.uuid4())
+    run = leasing.hold(lake.leases, run_id=run_id, branch="b", command="build")
+    path = tmp_path / "warehouse" / "s" / f"new-{run_id[:8]}" / "data" / "x.parquet"
     path.parent.mkdir(parents=True)
     time.sleep(0.05)
     pq.write_table(PEOPLE, path)
     with pytest.raises(ProofFailed, match=r"(?s)NOT PROVEN: 1 of.*Wait until .*in use by run"):
         erasure.call(Erase.of(ASKED))
     assert path.exists()
+    lake.ledger.append(LedgerRows("runs", [{"run_id": run_id, "outcome": "failed"}]))
     run.release()
     erasure.call(Erase.of(ASKED))
     assert not path.exists()
@@ -388,6 +392,21 @@ def test_a_branch_that_is_opened_beside_the_expiry_is_kept(
     with pytest.raises(SparkwapError, match=r"got the audit branch pr_1.*wap_discard"):
         erasure.call(Erase.of(ASKED))
     assert "pr_1" in lake.catalog.load_table(PEOPLE_TABLE).metadata.refs
+
+
+def test_a_table_that_may_share_its_files_is_not_erased(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    lake.catalog.purge_table(PEOPLE_TABLE)
+    path = tmp_path / "hive" / "people.parquet"
+    path.parent.mkdir()
+    pq.write_table(PEOPLE, path)
+    shared = {"gc.enabled": "false"}  # as Spark's procedure `snapshot` makes it
+    table = lake.catalog.create_table(PEOPLE_TABLE, PEOPLE.schema, properties=shared)
+    table.add_files([str(path)])
+    with pytest.raises(ConfigError, match=r"s\.people has gc.enabled=false"):
+        erasure.call(Erase.of(ASKED))
+    assert path.exists()
 
 
 @pytest.mark.parametrize("step", ["noted", "rewritten", "published", "expired", "deleted"])
@@ -428,8 +447,88 @@ def test_a_table_of_another_catalog_in_the_database_keeps_its_files(
     assert keys(lake) == [41, 43]
     other.catalog.drop_table(("d", "people"))
     other.close()
-    lines = erasure.call(Erase.of(ASKED))
+    if not shared:
+        with pytest.raises(ConfigError, match=r"d/people/.*no table of this catalog has its fold"):
+            erasure.call(Erase.of(ASKED))
+    lines = erasure.call(Erase.of({**ASKED, "unreferenced": not shared}))
     assert any("none holds the subject" in line for line in lines)
+
+
+def test_files_of_others_in_the_warehouse_stay(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    """Of a catalog in another database, and of a program without a catalog."""
+    other = Lake("lake", {**lake.properties, "uri": f"sqlite:///{tmp_path}/other.db"})
+    for schema in ("crm", "s"):
+        other.ensure_schema(schema)
+    location = f"{tmp_path}/warehouse/s/people"
+    tables = [
+        other.catalog.create_table(("crm", "clients"), PEOPLE.schema),
+        other.catalog.create_table(("s", "people"), PEOPLE.schema, location=location),
+    ]
+    for table in tables:
+        table.append(PEOPLE)
+    export = tmp_path / "warehouse" / "exports" / "all.parquet"
+    export.parent.mkdir()
+    pq.write_table(PEOPLE, export)
+    before = {path: path.read_bytes() for path in (tmp_path / "warehouse").rglob("*.*")}
+    with pytest.raises(ConfigError) as refused:
+        erasure.call(Erase.of(ASKED))
+    told = str(refused.value)
+    assert "exports/all.parquet" in told and "unreferenced: true" in told
+    assert "it has metadata of a table that this catalog does not know" in told
+    assert {path: path.read_bytes() for path in before} == before
+    assert [table.refresh().scan().to_arrow().num_rows for table in tables] == [3, 3]
+    told = "\n".join(erasure.call(Erase.of({**ASKED, "unreferenced": True})))
+    assert "to which nothing refers, will be deleted" in told and "none holds the subject" in told
+    assert not export.exists()
+
+
+def replaced(bench: Bench, rows: pa.Table) -> None:
+    """Publish a new table in place of ``s.people``."""
+    bench.lake.ensure_schema(SIDE, BRANCH)
+    location = f"{bench.lake.branches.folder('s', BRANCH)}/people-3a2b3c4d"
+    new = bench.lake.catalog.create_table((SIDE, "people"), PEOPLE.schema, location=location)
+    new.append(rows)
+    side = bench.side("people", bench.state(PEOPLE_TABLE).metadata_location)
+    bench.publish(side, run_id=f"3{RUN[1:]}", tag=f"wap_pub_3{RUN[1:8]}")
+
+
+def test_values_that_only_a_replaced_table_has_are_searched_for(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    emails = pa.array(["bo@mail.example", "frau.neu@web.example", "cleo@mail.example"])
+    replaced(Bench(tmp_path), PEOPLE.set_column(1, "email", emails))
+    notes = pa.table({"text": ["call anna.berg@mail.example today"]})
+    lake.catalog.create_table(("s", "notes"), notes.schema).append(notes)
+    with pytest.raises(ConfigError, match=r"the table s\.notes holds the subject"):
+        erasure.call(Erase.of(ASKED))
+
+
+def test_a_forced_rollback_to_a_table_that_lost_files_is_refused(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    """Its states before the last one are in the ledger too, since publishes left the table."""
+    bench = Bench(tmp_path)
+    for day in (1, 2):
+        base = lake.branches.open(PEOPLE_TABLE, BRANCH).base
+        row = pa.table({"customer_id": [50 + day], "email": ["x"], "city": ["y"]}, PEOPLE.schema)
+        lake.catalog.load_table(PEOPLE_TABLE).append(row, branch=BRANCH)
+        published = on_branch(PEOPLE_TABLE, base, bench.head(PEOPLE_TABLE, BRANCH))
+        bench.publish(published, run_id=f"{day}{RUN[1:]}", tag=f"wap_pub_{day}{RUN[1:8]}")
+    replaced(bench, PEOPLE)
+    erasure.call(Erase.of(ASKED))
+    publishes = lake.ledger.publishes()
+    second = next(one for one in publishes if one.run_id.startswith("2"))
+    undone = [second, *rollback_plan.later_on_the_same(second, publishes)]
+    with pytest.raises(RollbackRefused):
+        lake.publishing.rollback(
+            rollback_plan.entries_before(undone),
+            run_id=f"4{RUN[1:]}",
+            publish_id=second.publish_id,
+            force=True,
+        )
+    assert keys(lake) == [41, 43]
 
 
 def added(lake: Lake, tmp_path: Path) -> None:
@@ -494,7 +593,7 @@ def test_values_in_files_outside_of_all_folders_are_learned(
     path.parent.mkdir()
     pq.write_table(rows, path)
     lake.catalog.load_table(PEOPLE_TABLE).add_files([str(path)])
-    orphan = tmp_path / "warehouse" / "mail.txt"
+    orphan = tmp_path / "warehouse" / "s" / "people" / "data" / "mail.txt"
     orphan.write_text("to anna.2@x.example")
     erasure.call(Erase.of(ASKED))
     assert not path.exists()

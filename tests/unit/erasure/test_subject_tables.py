@@ -57,6 +57,8 @@ def test_on_erase_clear_keeps_the_rows() -> None:
         ({"email": PERSONAL}, "no column is marked as the key"),
         ({"id": {**KEY, "on_erase": "drop"}}, "on_erase is drop; legal: one of delete, clear"),
         ({"id": {"subject": "shop"}}, "marked subjects: shop"),
+        ({"id": {**KEY, "nobody": -1}}, "nobody is -1; legal: a list"),
+        ({"id": KEY, "email": {**PERSONAL, "nobody": [""]}}, "on a column with `subject`"),
     ],
 )
 def test_contradictory_marks_are_refused(columns: Any, said: str) -> None:

@@ -521,6 +521,11 @@ def test_a_full_refresh_needs_all_files_that_the_log_has_read(root: Path) -> Non
     paths[0].rename(paths[0].with_name("renamed.csv"))
     files_to_read(root, ENTRY, {}, None, index, "")
     reading.require_all_files(ENTRY, known, index)
+    # An erasure has named it, and it was edited.
+    erased: Any = replace(known, files={**known.files, files[1].name: None})
+    paths[1].write_text(paths[1].read_text() + "\n")
+    files_to_read(root, ENTRY, {}, None, index, "")
+    reading.require_all_files(ENTRY, erased, index)
     for path in paths[1:]:
         path.unlink()
     files_to_read(root, ENTRY, {}, None, index, "")

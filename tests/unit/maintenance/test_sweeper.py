@@ -23,6 +23,7 @@ from sparkwap.catalog import LedgerRows, PublishReceipt, PublishRefused, Rollbac
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.files import StoredFile, WarehouseFiles
 from sparkwap.catalog.model import PublishedEntry
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.snapshot_files import Snapshot
@@ -252,10 +253,8 @@ def test_only_the_side_objects_of_the_branch_are_removed(bench: Bench) -> None:
     bench.new("n", 1)
     bench.lake.ensure_schema("s__pr_2", "pr_2")
     other = bench.table("n", 5, schema="s__pr_2")
-    gone = removal.sweep_branch(
-        bench.lake, BRANCH, run_id=SWEEP, reason="x", older_than=_now(bench)
-    )
-    assert gone.side == ((SIDE, "n"),)
+    removal.sweep_branch(bench.lake, BRANCH, run_id=SWEEP, reason="x", older_than=_now(bench))
+    assert (SIDE, "n") not in bench.pointers()
     assert bench.read("n", schema=other[0]) == [5]
     assert bench.lake.schemas() == {"s", "s__pr_2", "wap_ledger"}
 
@@ -711,17 +710,16 @@ def test_files_that_are_listed_in_another_spelling_stay(
 ) -> None:
     bench.table("a", 1)
     _age_all(bench)
-    whole, files = orphans.listing, bench.files()
+    whole, files = WarehouseFiles.listing, bench.files()
 
-    def spelled(lake: Lake, folder: str) -> list[orphans.Listed]:
-        found = whole(lake, folder)
-        parts = [(one, Path(one.path)) for one in found]
+    def spelled(stored: WarehouseFiles, folder: str) -> list[StoredFile]:
+        parts = [(one, Path(one.path)) for one in whole(stored, folder)]
         return [
             replace(one, path=f"{path.parent}/../{path.parent.name}/{path.name}")
             for one, path in parts
         ]
 
-    monkeypatch.setattr(orphans, "listing", spelled)
+    monkeypatch.setattr(WarehouseFiles, "listing", spelled)
     report = sweep(bench)
     (why,) = report.found.left_alone.values()
     assert why == "the listing has its files under other names than the catalog"

@@ -22,7 +22,7 @@ class Discard(Operation):
 
     name: ClassVar = "wap_discard"
     branch: str | None = argument("the audit branch to discard", default=None)
-    force: bool = argument("true to discard it even if a run is using it", default=False)
+    force: bool = argument("discard it even if a run is using it", default=False)
 
     def operate(self, gate: Context) -> Iterable[str]:
         lake = gate.lake

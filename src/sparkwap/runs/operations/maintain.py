@@ -31,11 +31,11 @@ class Maintain(Operation):
         "seconds for compactions, those first that save most; by default, no limit", default=None
     )
     everything: bool = argument(
-        "true to merge all small files, even where it does not pay off; by default, false",
+        "merge all small files, even where it does not pay off",
         default=False,
     )
     explain: bool = argument(
-        "true to only print what each table has, and what would be done; by default, false",
+        "only print what each table has, and what would be done",
         default=False,
     )
 

@@ -53,11 +53,11 @@ class Rollback(Operation):
         "the run or publish to undo: its id, or the first eight digits", default=None
     )
     force: bool = argument(
-        "true to also undo later changes of its tables; by default, such changes stop it",
+        "also undo later changes of its tables; by default, such changes stop it",
         default=False,
     )
     reopen: bool = argument(
-        "true to put its candidates on the audit branch again, to audit them again; also possible "
+        "put its candidates on the audit branch again, to audit them again; also possible "
         "after the rollback",
         default=False,
     )

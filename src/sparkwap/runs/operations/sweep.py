@@ -36,9 +36,7 @@ class Sweep(Operation):
         "days since the write of a file that nothing refers to, at least 1; by default, 3",
         default=None,
     )
-    dry_run: bool = argument(
-        "true to only list what would be removed; by default, false", default=False
-    )
+    dry_run: bool = argument("only list what would be removed", default=False)
 
     def operate(self, gate: Context) -> Iterable[str]:
         # Imported here, because it imports PyArrow: half a second that not every command needs.
