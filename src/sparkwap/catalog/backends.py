@@ -23,10 +23,6 @@ _DATABASES = ("sqlite", "postgresql")
 def backend_of(name: str, properties: Mapping[str, str]) -> CatalogBackend:
     """Return the catalog that properties describe.
 
-    Args:
-        name: The name of the catalog.
-        properties: PyIceberg's properties of it.
-
     Raises:
         ConfigError: The type or the database is not supported, or a property is missing.
     """

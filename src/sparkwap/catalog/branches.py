@@ -60,12 +60,7 @@ def clone_base(document: md.Document) -> tuple[str, int | None]:
 
 
 def cloned_identity(properties: Mapping[str, str], identity: str) -> str:
-    """Return the identity of the table that a clone was made of.
-
-    Args:
-        properties: The clone's properties.
-        identity: The clone's own identity: the table's, unless it has a folder of its own.
-    """
+    """Return the identity of the table that a clone with this own identity was made of."""
     return properties.get(BASE_TABLE, identity)
 
 
@@ -86,11 +81,7 @@ def table_row(store: Store, identifier: Identifier) -> Pointer:
 
 
 def table_document(store: Store, identifier: Identifier) -> md.Document:
-    """Return the metadata of a table.
-
-    Raises:
-        CatalogError: The table does not exist, or is a view.
-    """
+    """Return the metadata of a table."""
     return store.load(table_row(store, identifier).location)
 
 
@@ -103,12 +94,7 @@ def open_branch(
 ) -> Staged[OpenedBranch]:
     """Stage the audit branch of a table, with its base tag and properties.
 
-    Args:
-        store: The catalog.
-        identifier: The table.
-        branch: The audit branch.
-        wanted: Properties of the table.
-        kept: A snapshot that the branch must have.
+    ``kept`` is a snapshot that the branch must have.
     """
     row = table_row(store, identifier)
     document = store.load(row.location)
@@ -186,11 +172,6 @@ def clone(
     If the audit branch has rows on the present ``main``, the clone starts with these rows.
 
     Args:
-        store: The catalog.
-        identifier: The table.
-        side_schema: The schema of the clone.
-        branch: The audit branch.
-        properties: Properties of the clone.
         folder: The folder of a clone with an identity of its own; None for a clone that has those
             of the table. In both cases it has the table's snapshots.
         kept: A snapshot that ``main`` of the clone must have.
@@ -262,7 +243,6 @@ def is_outdated(store: Store, document: md.Document, live: md.Document) -> bool:
     """Return whether a clone can never be published, so that `clone` replaces it.
 
     Args:
-        store: The catalog.
         document: The metadata of the clone.
         live: The present metadata of the table.
     """

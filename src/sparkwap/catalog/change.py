@@ -56,7 +56,6 @@ class MetadataChange:
     """A change of the metadata of one table.
 
     Attributes:
-        base: The metadata document that is changed.
         updates: The updates, in the order in which they are applied.
         held: Branches and tags that must be as in ``base``, although no update names them.
     """

@@ -95,12 +95,7 @@ def _fields(kind: Any) -> dict[int, tuple[str, str, bool]]:
 def newest_with_same_rows(document: md.Document, head: int | None) -> dict[int, int]:
     """Return snapshot -> the newest one on the way from it to ``head`` that has the same rows.
 
-    Args:
-        document: The table's metadata.
-        head: A snapshot.
-
-    Returns:
-        The ancestors of ``head``, itself, and the expired ones that maintenance has named.
+    Of the ancestors of ``head``, itself, and the expired ones that maintenance has named.
     """
     found: dict[int, int] = {}
     newest = later = None
@@ -163,7 +158,6 @@ def follows_compaction(
     does not restore files that the compaction has replaced.
 
     Args:
-        live: The live table's metadata.
         base: The snapshot of ``main`` when the build began.
         built: The metadata with the candidate: the live table's, or its clone's.
         candidate: The audited snapshot.

@@ -49,12 +49,7 @@ class GlueClient:
     """Sends requests to Glue; safe for use by several threads.
 
     Args:
-        name: The catalog's name.
         properties: PyIceberg's catalog properties: ``glue.*``, ``client.*``.
-
-    Raises:
-        ConfigError: A package is missing, or a property has a value that is not allowed.
-        CatalogError: The client cannot be made, as without a region.
     """
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
@@ -96,8 +91,6 @@ class GlueClient:
         Args:
             action: The name of the client's method. A deletion of nothing is no conflict.
             name: What is changed, for messages.
-            made: Looks up whether the change was made.
-            parameters: The parameters of the method.
 
         Raises:
             Conflict: The change was not made, because of the present state.

@@ -45,7 +45,6 @@ class GlueMetastore(Metastore):
     Glue's names are in lower case: a name with capital letters is nobody's.
 
     Args:
-        name: The catalog's name, the same for Spark and PyIceberg.
         properties: PyIceberg's catalog properties: ``glue.*``, ``client.*``, ``warehouse``.
 
     Raises:

@@ -101,11 +101,7 @@ class Connections:
         self._own = [threading.RLock() for _ in range(_OWN_LOCKS)]
 
     def read(self, function: Callable[[Client], R]) -> R:
-        """Return the answer to requests that change nothing; they are repeated once.
-
-        Raises:
-            CatalogError: The metastore does not answer.
-        """
+        """Return the answer to requests that change nothing; they are repeated once."""
         try:
             return self.use(function)
         except BROKEN:
@@ -119,11 +115,7 @@ class Connections:
     # the Thrift client are immutable.
 
     def use(self, function: Callable[[Client], R]) -> R:
-        """Call a function with a client that no other thread uses.
-
-        Raises:
-            CatalogError: No connection can be opened.
-        """
+        """Call a function with a client that no other thread uses."""
         transport, client = self._take()
         kept = False
         try:

@@ -82,8 +82,6 @@ def new_entry(
     """Return the entry of a new table or view.
 
     Args:
-        pointer: Its name, kind and metadata file.
-        document: The content of the metadata file.
         owner: Its owner, unless a property names one.
         limit: The longest value of a parameter that describes the metadata.
         hive2: Whether Hive has no timestamps with time zone.

@@ -66,7 +66,6 @@ class HiveMetastore(HiveRequests, Metastore):
     Hive keeps all names in lower case, so that a name with capitals does not exist.
 
     Args:
-        name: The catalog's name, the same for Spark and PyIceberg.
         properties: PyIceberg's catalog properties: ``uri``, ``warehouse``, ``ugi``,
             ``hive.kerberos-authentication``, ``hive.kerberos-service-name``,
             ``hive.hive2-compatible``; `LOCKS` and `PARAMETER_LENGTH`.

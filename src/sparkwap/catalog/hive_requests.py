@@ -32,11 +32,7 @@ R = TypeVar("R")
 
 
 class HiveRequests:
-    """Sends requests to a Hive metastore; safe for use by several threads.
-
-    Args:
-        properties: See `sparkwap.catalog.hive_client.Connections`.
-    """
+    """Sends requests to a Hive metastore; safe for use by several threads."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._connections = Connections(properties)

@@ -47,10 +47,7 @@ class Lease:
     """A run is at work on an audit branch.
 
     Attributes:
-        run_id: The run.
-        branch: The audit branch of the run.
         command: The command of the run: ``build``, ``wap_publish``, ...
-        pid: The process of the run.
         process_started: The start of that process, in seconds since the epoch by its machine's
             clock. Systems reuse process ids.
         host: The name of the machine, for people.
@@ -95,19 +92,11 @@ class Leases(ABC):
 
     @abstractmethod
     def take(self, lease: Lease) -> Lease:
-        """Write a lease; replaces a lease of the same run.
-
-        Returns:
-            The lease with its times.
-        """
+        """Write a lease, which replaces one of the same run; returns it with its times."""
 
     @abstractmethod
     def renew(self, lease: Lease) -> Lease | None:
-        """Renew a lease.
-
-        Returns:
-            The lease with its new time; None if another process has removed it.
-        """
+        """Return the lease with a new time; None if another process has removed it."""
 
     @abstractmethod
     def release(self, run_id: str) -> None:
@@ -121,17 +110,12 @@ class Leases(ABC):
     def guard(self, check: Check) -> Guard:
         """Return a check of the leases for `Staged.guard`, in the transaction if there is one.
 
-        Args:
-            check: Gets the leases and the time, and raises to stop the transaction.
+        ``check`` gets the leases and the time, and raises to stop the transaction.
         """
 
 
 class SqlLeases(Leases):
-    """Leases by the clock of a SQL catalog's database.
-
-    Args:
-        rows: The database.
-    """
+    """Leases by the clock of a SQL catalog's database."""
 
     def __init__(self, rows: SqlBackend) -> None:
         self._rows = rows
@@ -211,11 +195,7 @@ class LeasesWithoutAClock(Leases):
 
 
 class CatalogLeases(LeasesWithoutAClock):
-    """Leases in any catalog whose namespaces have properties.
-
-    Args:
-        catalog: Returns PyIceberg's catalog.
-    """
+    """Leases in any catalog whose namespaces have properties."""
 
     def __init__(self, catalog: Callable[[], Catalog]) -> None:
         self._catalog = catalog
@@ -251,12 +231,7 @@ class CatalogLeases(LeasesWithoutAClock):
 
 
 class MetastoreLeases(LeasesWithoutAClock):
-    """Leases as entries of a metastore.
-
-    Args:
-        metastore: The metastore.
-        ensure_schema: Creates a schema if it does not exist.
-    """
+    """Leases as entries of a metastore."""
 
     def __init__(self, metastore: Metastore, ensure_schema: Callable[[str], None]) -> None:
         self._metastore = metastore

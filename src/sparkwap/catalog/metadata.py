@@ -187,12 +187,9 @@ def copied(document: Document, location: str, properties: Mapping[str, str]) -> 
 
 
 def with_own_folder(document: Document, location: str, properties: Mapping[str, str]) -> Document:
-    """Return a table's metadata as that of another table, with its snapshots, branches and tags.
+    """Return a table's metadata as that of another one in the folder ``location``.
 
-    Args:
-        document: The table's metadata.
-        location: The folder of the other table.
-        properties: More properties.
+    The other table has the same snapshots, branches and tags.
     """
     return {
         **document,

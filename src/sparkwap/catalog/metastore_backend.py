@@ -40,9 +40,7 @@ class MetastoreBackend(SequentialBackend):
     """The tables and views of a metastore; safe for use by several threads.
 
     Args:
-        name: The catalog's name, the same for Spark and PyIceberg.
         properties: PyIceberg's catalog properties; ``warehouse`` is the folder of new tables.
-        metastore: The client of the metastore.
     """
 
     takes_files = True

@@ -85,14 +85,9 @@ class PublishJournal:
     """An intended publish or rollback.
 
     Attributes:
-        publish_id: The id of the publish.
         run_id: The run that publishes or rolls back.
-        branch: The audit branch.
-        action: Publish, rollback or forced rollback.
         tag: The receipt on each published snapshot.
         tag_max_age_ms: How long the tag keeps the snapshot; None for ever.
-        at: The time of the journal.
-        moves: All tables and views.
         undone: All publishes that a forced rollback undoes.
         manifest_hash: The code that is published, if it is stored.
     """
@@ -191,13 +186,8 @@ def carry(
     """Complete or undo a journal, from any position of its tables.
 
     Args:
-        journal: The journal.
-        port: The catalog.
         decide: Reads and writes the journal's direction; a rollback has only one.
         pause: Called before each attempt except the first, with its number, to wait.
-
-    Raises:
-        Stuck: Other writers were faster at each attempt.
     """
     last = ""
     for attempt in range(_TRIES):

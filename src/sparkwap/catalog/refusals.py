@@ -15,11 +15,7 @@ def _listed(head: str, mismatches: Sequence[Mismatch], way_on: str) -> str:
 
 
 class PublishRefused(PublishError):
-    """The catalog differs from what was audited; nothing was published, nothing has changed.
-
-    Attributes:
-        mismatches: The differences.
-    """
+    """The catalog differs from what was audited; nothing was published, nothing has changed."""
 
     outcome = "rejected"
 
@@ -43,11 +39,7 @@ class PublishRefused(PublishError):
 
 
 class RollbackRefused(PublishError):
-    """Tables have changed since the publish; nothing was rolled back, nothing has changed.
-
-    Attributes:
-        mismatches: The differences.
-    """
+    """Tables have changed since the publish; nothing was rolled back, nothing has changed."""
 
     outcome = "rejected"
 
@@ -102,7 +94,6 @@ class RollbackTorn(PublishError):
     """A sequential rollback left tables that other writers changed meanwhile.
 
     Attributes:
-        publish_id: The publish.
         mismatches: The differences of the tables that were not rolled back.
         back: The tables and views that readers see as before the publish.
     """

@@ -48,12 +48,8 @@ class RestBackend(RestSchemas):
     """The tables and views of a REST catalog; safe for use by several threads.
 
     Args:
-        name: The catalog's name, the same for Spark and PyIceberg.
         properties: PyIceberg's catalog properties: ``uri``, ``warehouse``, the properties of the
             authentication and of the file access, and `MULTI_TABLE`.
-
-    Raises:
-        CatalogError: The server does not answer, or refuses the request.
     """
 
     takes_files = False
@@ -119,12 +115,7 @@ class RestBackend(RestSchemas):
         return "not made" if done == {False} else "unknown"
 
     def register(self, row: Pointer) -> None:
-        """Create a table under a free name from an existing metadata file.
-
-        Raises:
-            Conflict: The name is taken.
-            CannotShare: The server does not take this table.
-        """
+        """Create a table under a free name from an existing metadata file."""
         if aside := self._own_aside(row):
             self.rename(aside, row.identifier, "table")
             return
@@ -145,9 +136,6 @@ class RestBackend(RestSchemas):
         table (Lakekeeper) takes a copy with an identity and a folder of its own, which has the
         same snapshots. A server that wants tables in the folder of their schema (Polaris) takes it
         in the schema where it was built.
-
-        Returns:
-            The name, for `unstage`.
 
         Raises:
             CannotShare: The server takes it in none of these ways.

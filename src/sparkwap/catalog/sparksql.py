@@ -39,9 +39,8 @@ def type_text(iceberg_type: str | Mapping[str, Any]) -> str:
 def inner_fields(kind: Any) -> list[tuple[int, str, Any, bool]]:
     """Return the fields directly in a schema or nested Iceberg type; none of another type.
 
-    Returns:
-        Id, name, Iceberg type, and whether it is required. The fields of a list or map are named
-        ``element``, ``key`` and ``value``.
+    Each has id, name, Iceberg type, and whether it is required. The fields of a list or map are
+    named ``element``, ``key`` and ``value``.
     """
     if not isinstance(kind, Mapping):
         return []

@@ -49,12 +49,7 @@ _NONE: Mapping[Identifier, Pointer | None] = {}
 
 
 class SqlBackend(SqlDatabase, CatalogBackend):
-    """The catalog's database; safe for use by several threads.
-
-    Args:
-        name: The catalog's name, the same for Spark and PyIceberg.
-        properties: PyIceberg's catalog properties; ``uri`` is SQLAlchemy's URI of the database.
-    """
+    """The tables and views in the catalog's database; safe for use by several threads."""
 
     takes_files = True
     atomic = True
@@ -178,12 +173,8 @@ class SqlBackend(SqlDatabase, CatalogBackend):
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
         """Return whether an interrupted transaction of these swaps was committed.
 
-        The rows are locked first, because a server without its client may still be committing; it
-        has ended when it releases the locks.
-
-        Returns:
-            ``made`` if all rows are as after it, ``not made`` if all are as before, ``unknown`` if
-            other writers have changed rows since.
+        ``unknown`` if other writers have changed rows since. The rows are locked first, because a
+        server without its client may still be committing; it has ended when it releases the locks.
         """
         with self.transaction() as connection:
             self._lock(connection, [swap.before for swap in swaps if swap.before])

@@ -74,7 +74,6 @@ class SqlDatabase:
     """The database of a SQL catalog; safe for use by several threads.
 
     Args:
-        name: The catalog's name, the same for Spark and PyIceberg.
         properties: PyIceberg's catalog properties; ``uri`` is SQLAlchemy's URI of the database.
     """
 
@@ -107,12 +106,7 @@ class SqlDatabase:
     def schema_properties(
         self, schema: str, connection: Connection | None = None
     ) -> dict[str, str]:
-        """Return the properties of a schema; empty if it does not exist.
-
-        Args:
-            schema: The name of the schema.
-            connection: A transaction to read in; a new connection if None.
-        """
+        """Return the properties of a schema, in a transaction if given; empty if none exists."""
         statement = select(NAMESPACES.c.property_key, NAMESPACES.c.property_value).where(
             NAMESPACES.c.catalog_name == self.name, NAMESPACES.c.namespace == schema
         )
@@ -163,9 +157,6 @@ class SqlDatabase:
 
         If a transaction begins as a reader and writes later, while another one does the same,
         SQLite fails at once with "database is locked", whatever the timeout.
-
-        Raises:
-            WriteDenied: The user may not write; see `_engine`.
         """
         with self.engine.connect() as plain:
             connection = plain.execution_options(**{_WRITES: True})
@@ -212,11 +203,7 @@ class SqlDatabase:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Open a connection to read with.
-
-        Raises:
-            CatalogError: The database cannot be read.
-        """
+        """Open a connection to read with."""
         try:
             with self.engine.connect() as connection:
                 yield connection

@@ -59,7 +59,6 @@ class Staged(Generic[R]):
 
     Attributes:
         result: The return value of `Store.commit`.
-        swaps: The row changes.
         files: The files written for the commit, which are deleted if it fails.
         drop_if_empty: Schemas to drop in the same transaction if they have no member left.
         drop_schemas: Schemas to drop in the same transaction.
@@ -108,11 +107,7 @@ class _Progress:
 
 
 class Store(Documents):
-    """A catalog and its metadata files.
-
-    Args:
-        backend: The catalog.
-    """
+    """A catalog and its metadata files."""
 
     def __init__(self, backend: CatalogBackend) -> None:
         super().__init__(backend)
@@ -126,11 +121,7 @@ class Store(Documents):
     def grow(
         self, changes: Iterable[tuple[Pointer, MetadataChange]]
     ) -> tuple[list[PointerUpdate], list[str]]:
-        """Write the new metadata files of changed tables.
-
-        Returns:
-            The row changes, and the files.
-        """
+        """Write the new metadata files of changed tables; returns the row changes and the files."""
         swaps: list[PointerUpdate] = []
         documents: dict[str, md.Document] = {}
         for row, change in changes:
@@ -151,7 +142,6 @@ class Store(Documents):
         Args:
             stage: Reads the catalog, decides, writes files. Called again after each conflict. On
                 a catalog that is not atomic, a part of the former attempt may be made then.
-            operation: The operation, which determines the checkpoints.
             facts: The facts for the checkpoints; see `sparkwap.core.checkpoints.checkpoint`.
 
         Raises:

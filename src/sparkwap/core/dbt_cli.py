@@ -92,12 +92,7 @@ class LakePlace:
 
 @dataclass(frozen=True)
 class DbtEnd:
-    """The end of a dbt command.
-
-    Attributes:
-        code: dbt's exit code.
-        document: The gate's document of the command; None if it has written none.
-    """
+    """The end of a dbt command: its exit code, and the gate's document, if it has written one."""
 
     code: int
     document: Mapping[str, Any] | None = None
@@ -170,9 +165,6 @@ class DbtCall:
         Args:
             again: The command to run after a correction of the project, for the message; empty for
                 that of a build.
-
-        Raises:
-            ConfigError: dbt cannot parse the project.
         """
         from dbt.cli.main import dbtRunner
         from dbt.config.project import load_raw_project
@@ -226,11 +218,7 @@ class DbtCall:
         return profile
 
     def lake(self) -> LakePlace:
-        """Return the lake of the profile.
-
-        Raises:
-            ConfigError: the profile cannot be read, or is for another adapter.
-        """
+        """Return the lake of the profile."""
         profile = self.read_profile()
         credentials = profile.credentials
         settings = credentials.catalog_settings(str(self.project_dir))
@@ -349,7 +337,6 @@ def find_profiles(given: Path | None, project_dir: Path) -> Path:
     Args:
         given: ``--profiles-dir``. The default is ``DBT_PROFILES_DIR``, else the first of the
             working folder, ``~/.dbt`` and the project's folder that has a ``profiles.yml``.
-        project_dir: the project's folder.
     """
     named = given or _of_environment("PROFILES_DIR")
     if named is not None:
@@ -377,11 +364,7 @@ def add_dbt_command(
     """Add a command whose arguments are those of ``dbt build``, besides its own.
 
     Args:
-        commands: the commands of sparkwap.
-        name: the name of the command.
-        text: its description.
         own: its own arguments, as they are shown in its usage.
-        epilog: the end of its help.
         run: runs it; ``arguments`` has all of its arguments.
     """
     parser = commands.add_parser(
@@ -412,11 +395,7 @@ def given_options(parsed: argparse.Namespace) -> list[str]:
 
 
 def call_of(parsed: argparse.Namespace) -> DbtCall:
-    """Return the dbt call for the options of `add_dbt_options`.
-
-    Raises:
-        ConfigError: ``--vars`` is not a YAML mapping.
-    """
+    """Return the dbt call for the options of `add_dbt_options`."""
     return parse_call(given_options(parsed))
 
 

@@ -74,7 +74,6 @@ def audit_branch(run_id: str, given: str | None) -> str:
     """Return the audit branch of a run.
 
     Args:
-        run_id: dbt's invocation id.
         given: The user's name for the branch (dbt var `wap_branch`); None or an empty text for
             the run's own branch, `wap_<short run id>`.
 
@@ -106,10 +105,7 @@ def split_side_schema(name: str, branch: str) -> str | None:
 def throw_away_schema(run_id: str, token: str, branch: str) -> str:
     """Return the side schema of a throw-away table, which a unit test compares with its rows.
 
-    Args:
-        run_id: The run.
-        token: 32 hex digits, unique for the test.
-        branch: The audit branch of the run.
+    ``token`` has 32 hex digits, unique for the test.
     """
     return side_schema(f"wap_unit_{short_run_id(run_id)}_{token}", branch)
 
@@ -136,7 +132,6 @@ def require_own(
     table.
 
     Args:
-        tables: Schema and name of the project's tables and views.
         standing: Schema and name of other tables and views of the lake.
 
     Raises:
@@ -216,8 +211,7 @@ def run_of_folder(name: str) -> str | None:
 def diff_folder(token: str) -> str:
     """Return the name of the warehouse folder with the temporary rows of a comparison.
 
-    Args:
-        token: 32 hex digits, unique for the comparison.
+    ``token`` has 32 hex digits, unique for the comparison.
     """
     return f"wap_diff-{token}"
 

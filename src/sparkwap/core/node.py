@@ -33,7 +33,6 @@ class Node:
     """A Python model that is being built.
 
     Attributes:
-        node_id: dbt's unique id.
         meta: the node's ``config.meta``.
         parents: unique ids of the nodes that it reads.
         run_id: dbt's invocation id.
@@ -43,7 +42,6 @@ class Node:
             run with ``as_of`` at that time; None if there is none.
         replay: whether the run has ``as_of``, see `sparkwap.runs.time_travel`.
         settings: the settings of this command, as environment variables.
-        project: the project's folder.
         target_folder: dbt's target folder; None if nothing is kept.
     """
 
@@ -69,11 +67,7 @@ _CURRENT: ContextVar[Node] = ContextVar("sparkwap_node")
 
 
 def current() -> Node:
-    """Return the node that is being built in this thread.
-
-    Raises:
-        SparkwapError: no node is being built.
-    """
+    """Return the node that is being built in this thread."""
     try:
         return _CURRENT.get()
     except LookupError:

@@ -100,7 +100,6 @@ def deliver(diff: RunDiff, request: Diff) -> list[str]:
 
     Raises:
         NotCompared: Some tables could not be compared; the result is written nevertheless.
-        ConfigError: The file cannot be written.
     """
     content = rendered(diff, request.format, request.limit)
     lines = content.splitlines()

@@ -71,10 +71,8 @@ class Columns:
 
     Attributes:
         compared: The columns of both states whose values can be compared.
-        change: The differences of the columns.
         same_files: Whether a data file of both states has the same values in both: each compared
             column, and each field in it, has the same field id in both states.
-        notes: Remarks for the reader.
     """
 
     compared: tuple[ComparedColumn, ...]
@@ -98,11 +96,6 @@ def match_columns(
 
     Columns are paired by name, ignoring case as Spark does. A removed and an added column are
     paired if they have the same field id of the same table.
-
-    Args:
-        before: Columns of the old state.
-        after: Columns of the new state.
-        same_table: Whether both are states of the same table, so that field ids are comparable.
     """
     old = {column.name.lower(): column for column in before}
     pairs = {c.name: old[c.name.lower()] for c in after if c.name.lower() in old}

@@ -55,8 +55,7 @@ class Source:
 def seeds_of(*ids: object) -> tuple[int, int]:
     """Return two seeds for a comparison; the same states have the same seeds and samples.
 
-    Args:
-        ids: The identities of the states: random ids that Iceberg made at their commits.
+    The ids of the states are random: Iceberg made them at their commits.
     """
     digest = hashlib.sha256(repr(ids).encode()).digest()
     first, second = (int.from_bytes(digest[at : at + 8]) >> 2 for at in (0, 8))
@@ -67,7 +66,6 @@ class DiffStatements:
     """The statements that compare the rows of some sources.
 
     Args:
-        columns: The columns to compare.
         key: The names of the key columns in the new state.
         seeds: See `seeds_of`.
     """
@@ -113,7 +111,6 @@ class DiffStatements:
         """Return a query as `rows`, only for these hashes: a second scan, with a small shuffle.
 
         Args:
-            sources: The sources of the rows.
             signs: The result of `signs`: a view, or a query in parentheses.
             few: Whether the hashes fit into the memory of each worker.
         """
@@ -179,8 +176,7 @@ class DiffStatements:
     def sums(signs: str) -> str:
         """Return a query for the numbers of added and removed rows, duplicates counted.
 
-        Args:
-            signs: The result of `signs`, or of `paired` without a key.
+        ``signs`` is the result of `signs`, or of `paired` without a key.
         """
         return (
             "select coalesce(sum(greatest(n, 0L)), 0L), coalesce(sum(greatest(-n, 0L)), 0L) "

@@ -26,8 +26,6 @@ class TableVersion:
 
     Attributes:
         identifier: The name that readers use.
-        row: Its entry in the catalog, with its metadata file.
-        document: Its metadata.
         ref: The branch or tag to read; None for a view.
         snapshot: Its snapshot; None for a view, or a table without rows.
         branch: The audit branch on which a session can read a view; empty for none.
@@ -119,9 +117,6 @@ def base_of(
     """Return the state of a table when an audit branch was opened.
 
     Args:
-        lake: The lake.
-        state: The state on the branch.
-        branch: The audit branch.
         now: The present state on ``main``, which is returned for a view, and if there is no base
             or its metadata file does not exist any more.
     """

@@ -92,11 +92,7 @@ class Ledger(JournalTable):
         """Return the last row of each test that audited a published candidate, by test id.
 
         Publishes that were rolled back do not count, nor do those of another target, which has
-        other tables.
-
-        Args:
-            test_ids: The tests.
-            table_of_node: Returns schema and name of the present table of a node.
+        other tables. ``table_of_node`` returns the present table of a node.
         """
         asked, latest_rows = set(test_ids), dict[str, dict[str, Any]]()
         # Most tests have run of late; only those that have not are searched in the whole history.
@@ -128,8 +124,7 @@ class Ledger(JournalTable):
     def results_to_build_on(self, since: datetime) -> dict[str, list[dict[str, Any]]]:
         """Return the rows of tests that later answers may build on, by test.
 
-        Args:
-            since: Rows count if all rows of their table were audited then or later.
+        Rows count if all rows of their table were audited ``since`` then.
         """
         columns = (
             "test_id", "status", "failures", "basis", "snapshot", "parent_snapshot", "whole_at",
@@ -169,12 +164,9 @@ class Ledger(JournalTable):
     def tests_of_others(
         self, nodes: Mapping[Identifier, str]
     ) -> dict[Identifier, list[dict[str, Any]]]:
-        """Return the rows of other projects' tests, by table.
+        """Return the rows of other projects' tests, by table that another project published last.
 
-        Only tables that another project published last are returned.
-
-        Args:
-            nodes: Schema and name of each table -> the node that builds it now.
+        ``nodes`` are the nodes that build the tables now.
         """
         if not nodes:
             return {}
@@ -196,8 +188,7 @@ class Ledger(JournalTable):
     def _published(self, nodes: Mapping[str, Identifier]) -> dict[tuple[str, str], datetime]:
         """Return (node, token) of each candidate that was published and not rolled back -> when.
 
-        Args:
-            nodes: Node -> schema and name of its table. A node has another table in each target.
+        A node has another table in each target.
         """
         if not nodes:
             return {}
@@ -238,10 +229,9 @@ class Ledger(JournalTable):
         ]
 
     def builds(self, node_id: str, identifier: Identifier) -> list[tuple[dict[str, Any], bool]]:
-        """Return all builds of a node under a name, oldest first.
+        """Return the row of each build of a node under a name, oldest first.
 
-        Returns:
-            The row of each build, and whether the build was published and not rolled back.
+        With it, whether the build was published and not rolled back.
         """
         schema, name = identifier
         rows = self.read(
@@ -264,10 +254,7 @@ class Ledger(JournalTable):
     ) -> dict[str, dict[str, Any]]:
         """Return the acceptances that are valid for an audit branch now: test id -> latest row.
 
-        Args:
-            branch: The audit branch.
-            table_of_node: Returns schema and name of the present table of a node: an acceptance is
-                valid for the tables of its own target only.
+        An acceptance is valid for the present tables of its own target only.
         """
         rows = self.rows("acceptances")
         if not rows:
@@ -341,11 +328,7 @@ class Ledger(JournalTable):
         return found[:limit]
 
     def publish(self, some_id: str) -> list[LedgerPublish]:
-        """Return the publishes with this publish id or run id, newest first.
-
-        Args:
-            some_id: The id, or at least its first eight characters.
-        """
+        """Return the publishes with this publish id or run id, or its start, newest first."""
         if len(some_id) < _ID_LENGTH:
             return []
         ids = ex.Or(ex.StartsWith("publish_id", some_id), ex.StartsWith("run_id", some_id))

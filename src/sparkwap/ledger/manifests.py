@@ -114,11 +114,7 @@ def pack(manifest: Document, calls: Calls | None = None) -> Packed:
 
 
 def unpack(packed: Packed) -> dict[str, Any]:
-    """Return the manifest that `pack` has reduced.
-
-    Raises:
-        SparkwapError: The content does not have the hash.
-    """
+    """Return the manifest that `pack` has reduced; fails if it does not have its hash."""
     try:
         content = zlib.decompress(packed.content)
     except zlib.error:

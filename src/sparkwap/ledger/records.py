@@ -40,10 +40,6 @@ class LedgerPublish:
     """A publish that the ledger has.
 
     Attributes:
-        publish_id: The id of the publish.
-        run_id: The run that published.
-        branch: The audit branch of the run.
-        published_at: The time of the publish.
         entries: All tables and views of the publish.
         left: The entries that were not rolled back.
         manifest_hash: The manifest of the published code; None if it is not stored.
@@ -134,10 +130,6 @@ def ended_otherwise(
 
     ``discarded``: the audit branch was dropped later, with all unpublished tables.
     ``rolled back`` and ``partly rolled back``: the publish was undone.
-
-    Args:
-        runs: Rows of ``runs``.
-        publishes: All publishes.
     """
     runs = list(runs)
     dropped: dict[str, datetime] = {}
