@@ -283,13 +283,9 @@ class SequentialBackend(CatalogBackend):
         """Drop what is still staged or set aside of a former table; its files stay."""
 
     def set_aside(self, row: Pointer, key: str) -> Pointer | None:
-        """Free the name of a table or view; its files stay.
+        """Free a name; returns a table's row under another name, if the catalog keeps it there.
 
-        Args:
-            key: Tells what is set aside from other tables that had the same name.
-
-        Returns:
-            A table's row under another name, if the catalog keeps it there.
+        The key tells it from other tables that had the same name. Its files stay.
 
         Raises:
             Conflict: The name has another table, or another process has set it aside.

@@ -21,11 +21,7 @@ _DATABASES = ("sqlite", "postgresql")
 
 
 def backend_of(name: str, properties: Mapping[str, str]) -> CatalogBackend:
-    """Return the catalog that properties describe.
-
-    Raises:
-        ConfigError: The type or the database is not supported, or a property is missing.
-    """
+    """Return the catalog that properties describe."""
     kind = properties.get("type", "sql")
     if kind not in _NEEDED:
         raise ConfigError(

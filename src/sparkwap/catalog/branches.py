@@ -22,16 +22,14 @@ HELPER_PREFIX = "wap."
 REWRITTEN_BY = f"{HELPER_PREFIX}rewritten-by"
 """The property of a clone that a maintenance rewrites: its run."""
 
-GUARDS = (md.WAP_ENABLED, md.GC_ENABLED, md.DELETE_OLD_METADATA)
-"""Properties that protect a clone; a publish keeps the live table's values."""
-
-GUARD_VALUES = {
+GUARDS = {
     # Writes go to the clone's own `main`, which is the candidate, not to the session's branch.
     md.WAP_ENABLED: "false",
     # The clone shares its files with the live table, so that no cleanup of it may delete them.
     md.GC_ENABLED: "false",
     md.DELETE_OLD_METADATA: "false",
 }
+"""Properties that protect a clone; a publish keeps the live table's values."""
 
 
 def empty_base(branch: str) -> str:
@@ -65,11 +63,7 @@ def cloned_identity(properties: Mapping[str, str], identity: str) -> str:
 
 
 def table_row(store: Store, identifier: Identifier) -> Pointer:
-    """Return the row of a table.
-
-    Raises:
-        CatalogError: The table does not exist, or is a view.
-    """
+    """Return the row of a table; fails if it does not exist or is a view."""
     row = store.backend.get(identifier)
     if row is None or row.kind != "table":
         found = "does not exist" if row is None else "is a view"
@@ -195,7 +189,7 @@ def clone(
             return Staged(standing)
     changes = {
         **properties,
-        **GUARD_VALUES,
+        **GUARDS,
         BASE_METADATA: row.location,
         BASE_SNAPSHOT: "" if main is None else str(main),
     }

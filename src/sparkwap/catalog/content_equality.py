@@ -35,7 +35,6 @@ def same_rows(document: md.Document, old: int | None, new: int | None) -> bool:
     that applies delete files of other kinds drops a number of records that is not known.
 
     Args:
-        document: The table's metadata, with both snapshots.
         old: A snapshot of ``main``; None if there was none.
         new: A later snapshot.
     """

@@ -354,14 +354,10 @@ def _write_new(path: Path, data: bytes, location: str, rights: int) -> None:
 def sync_folders(path: Path, made: Iterable[Path]) -> None:
     """Make the name of a new file durable, and those of the folders that were made for it."""
     for folder in (path.parent, *(one.parent for one in made)):
-        _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    # Some file systems cannot sync a folder; these do not lose entries, either.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        # Some file systems cannot sync a folder; these do not lose entries, either.
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)

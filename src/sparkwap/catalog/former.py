@@ -12,10 +12,7 @@ RESTORED_FROM = "wap.restored-from"
 
 
 def is_former(
-    document: md.Document,
-    former: md.Document,
-    location: str,
-    load: Callable[[str], md.Document],
+    document: md.Document, former: md.Document, location: str, load: Callable[[str], md.Document]
 ) -> bool:
     """Return whether a table is a former one that came back."""
     if md.identity(document) == md.identity(former):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog.pointers import Conflict, Unanswered
 from sparkwap.core.errors import CatalogError, ConfigError
+from sparkwap.core.text import first_line
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.glue import GlueCatalog
@@ -24,12 +25,10 @@ _CONFLICTS = frozenset({_TAKEN, _GONE, "ConcurrentModificationException"})
 # 500 on.
 _UNCLEAR = frozenset(
     {
-        "FederationSourceException",
-        "FederationSourceRetryableException",
-        "InternalServiceException",
-        "OperationTimeoutException",
+        "FederationSourceException", "FederationSourceRetryableException",
+        "InternalServiceException", "OperationTimeoutException",
     }
-)
+)  # fmt: skip
 _ADVICE = {
     "AccessDeniedException": "Give the role of this process the rights to databases and tables in "
     "Glue (glue:Get*, glue:CreateDatabase, glue:DeleteDatabase, glue:CreateTable, "
@@ -199,5 +198,5 @@ def code_of(error: Exception) -> str:
 
 
 def _said(error: Exception) -> str:
-    text = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
+    text = first_line(str(error)) or type(error).__name__
     return text if text.endswith(".") else f"{text}."

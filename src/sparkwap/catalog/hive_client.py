@@ -45,6 +45,7 @@ from sparkwap.catalog.files import FILE_IO
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Conflict
 from sparkwap.core.errors import CatalogError
+from sparkwap.core.text import first_line
 
 R = TypeVar("R")
 
@@ -117,22 +118,16 @@ class Connections:
     def use(self, function: Callable[[Client], R]) -> R:
         """Call a function with a client that no other thread uses."""
         transport, client = self._take()
-        kept = False
         try:
             result = function(client)
-            kept = True
-            return result
-        except BROKEN:
-            raise
-        except (TException, Conflict):
-            kept = True
-            raise
-        finally:
-            # Otherwise, an answer may still be on its way.
-            if kept:
+        except BaseException as error:
+            if isinstance(error, (TException, Conflict)) and not isinstance(error, BROKEN):
                 self._give(transport, client)
             else:
-                transport.close()
+                transport.close()  # an answer may still be on its way
+            raise
+        self._give(transport, client)
+        return result
 
     def locked(self, client: Client, identifier: Identifier, function: Callable[[], R]) -> R:
         """Call a function under the lock of a table, which Iceberg's writers take to commit.
@@ -312,8 +307,7 @@ class _PyIcebergClient(_HiveClient):
 
 def said(error: BaseException) -> str:
     """Return the first line of an error's message."""
-    text = str(getattr(error, "message", None) or error).strip()
-    return (text.splitlines() or [""])[0] or type(error).__name__
+    return first_line(str(getattr(error, "message", None) or error)) or type(error).__name__
 
 
 def user() -> str:

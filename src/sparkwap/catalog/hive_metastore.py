@@ -151,8 +151,7 @@ class HiveMetastore(HiveRequests, Metastore):
             return True
         try:
             self._change(
-                schema,
-                lambda client: client.drop_database(schema, deleteData=False, cascade=False),
+                schema, lambda client: client.drop_database(schema, deleteData=False, cascade=False)
             )
         except InvalidOperationException:
             return False

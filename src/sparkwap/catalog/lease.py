@@ -101,11 +101,7 @@ def hold(
 
 
 def alive(
-    lease: Lease,
-    now: float,
-    *,
-    machine: str | None = None,
-    started: ProcessStarted | None = None,
+    lease: Lease, now: float, *, machine: str | None = None, started: ProcessStarted | None = None
 ) -> bool:
     """Return whether the run of a lease is alive, as far as this machine can know.
 

@@ -16,18 +16,9 @@ Kind = Literal["table", "view"]
 How = Literal["branch", "clone", "new", "view", "replace"]
 
 Difference = Literal[
-    "main",
-    "table",
-    "definition",
-    "standing",
-    "read",
-    "alike",
-    "branch",
-    "side",
-    "history",
-    "tag",
-    "other",
-]
+    "main", "table", "definition", "standing", "read", "alike",
+    "branch", "side", "history", "tag", "other",
+]  # fmt: skip
 """The kind of a difference between the audited state and the present state.
 
 On the readers' side: ``main`` has moved; the ``table`` is another table or missing; its

@@ -108,9 +108,6 @@ def require_side_schema(schema: str, branch: str | None, marked: str | None) -> 
     Args:
         branch: The audit branch; None if no side schema is needed.
         marked: The branch whose side schema it is; None if it is no side schema.
-
-    Raises:
-        ConfigError: The schema belongs to a user or to another branch.
     """
     if branch is None or marked == branch:
         return

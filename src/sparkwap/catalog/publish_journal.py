@@ -27,12 +27,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from sparkwap.catalog.model import (
-    Candidate,
-    Identifier,
-    PublishedEntry,
-    UndonePublish,
-)
+from sparkwap.catalog.model import Candidate, Identifier, PublishedEntry, UndonePublish
 
 Action = Literal["publish", "rollback", "forced rollback"]
 Position = Literal["before", "after", "passed", "moved"]
@@ -242,7 +237,7 @@ def _undo(
 
 def dump(journal: PublishJournal) -> str:
     """Return the moves of a journal as text, for the ledger."""
-    plain: Any = [_plain(move) for move in journal.moves]
+    plain: Any = [asdict(move) for move in journal.moves]
     if journal.undone or journal.manifest_hash:
         undone = [asdict(one) for one in journal.undone]
         plain = {"moves": plain, "undone": undone, "manifest_hash": journal.manifest_hash}
@@ -260,14 +255,6 @@ def parse(text: str) -> tuple[tuple[Move, ...], tuple[UndonePublish, ...], str |
     )
     moves = tuple(_move(one) for one in plain["moves"])
     return moves, undone, plain.get("manifest_hash")
-
-
-def _plain(move: Move) -> dict[str, Any]:
-    return {
-        "entry": asdict(move.entry),
-        "candidate": None if move.candidate is None else asdict(move.candidate),
-        "uuid": move.uuid,
-    }
 
 
 def _entry(plain: Mapping[str, Any]) -> PublishedEntry:

@@ -20,13 +20,7 @@ from sparkwap.catalog.difference import view_updates
 from sparkwap.catalog.files import WarehouseFiles
 from sparkwap.catalog.former import RESTORED_FROM, is_former
 from sparkwap.catalog.model import Identifier, Kind
-from sparkwap.catalog.pointers import (
-    CannotShare,
-    Conflict,
-    Fate,
-    Pointer,
-    PointerUpdate,
-)
+from sparkwap.catalog.pointers import CannotShare, Conflict, Fate, Pointer, PointerUpdate
 from sparkwap.catalog.rest_client import part
 from sparkwap.catalog.rest_schemas import RestSchemas
 from sparkwap.catalog.vended_keys import OWN_KEYS, VendedKeys
@@ -87,7 +81,6 @@ class RestBackend(RestSchemas):
             return self._documents.get(location)
 
     def pyiceberg(self) -> RestCatalog:
-        """Return PyIceberg's catalog, which this class uses."""
         return self._catalog
 
     # Writing
@@ -115,7 +108,6 @@ class RestBackend(RestSchemas):
         return "not made" if done == {False} else "unknown"
 
     def register(self, row: Pointer) -> None:
-        """Create a table under a free name from an existing metadata file."""
         if aside := self._own_aside(row):
             self.rename(aside, row.identifier, "table")
             return
@@ -135,10 +127,7 @@ class RestBackend(RestSchemas):
         So nothing is lost if the server does not take it. A server that still keeps the dropped
         table (Lakekeeper) takes a copy with an identity and a folder of its own, which has the
         same snapshots. A server that wants tables in the folder of their schema (Polaris) takes it
-        in the schema where it was built.
-
-        Raises:
-            CannotShare: The server takes it in none of these ways.
+        in the schema where it was built. Else it raises `CannotShare`.
         """
         document = self._read(row.location)
         name = row.identifier[1]

@@ -10,13 +10,10 @@ from urllib.parse import quote
 
 from pyiceberg.catalog.rest import RestCatalog
 
-from sparkwap.catalog.pointers import (
-    CannotShare,
-    Conflict,
-    Unanswered,
-)
+from sparkwap.catalog.pointers import CannotShare, Conflict, Unanswered
 from sparkwap.catalog.threads import Threads
 from sparkwap.core.errors import CatalogError
+from sparkwap.core.text import first_line
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -198,7 +195,7 @@ def _connect(name: str, properties: Mapping[str, str], keys: VendedKeys) -> Keep
     try:
         return KeepingRestCatalog(name, keys, properties)
     except Exception as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        first = first_line(str(error)) or type(error).__name__
         raise CatalogError(
             f"The REST catalog {_shown(uri)} cannot be opened: {first}. Nothing was done. Check "
             "`uri`, `warehouse` and the credentials in `catalog` of the profile."

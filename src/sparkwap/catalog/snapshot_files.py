@@ -286,11 +286,7 @@ def private_table(
     head = int(snapshot["snapshot-id"])
     # Iceberg needs both numbers to register a table. Without the number of rows, Spark would assume
     # a very large table and never broadcast it.
-    summary = {
-        "operation": "overwrite",
-        "total-data-files": str(files),
-        "total-records": str(rows),
-    }
+    summary = {"operation": "overwrite", "total-data-files": str(files), "total-records": str(rows)}
     only = {k: v for k, v in snapshot.items() if k not in ("parent-snapshot-id", "manifests")}
     return {
         **document,
@@ -329,10 +325,8 @@ def _only_path(file: Mapping[str, Any]) -> str | None:
 
 
 def _bound(bounds: Any, field: int) -> bytes | None:
-    for bound in bounds or ():
-        if bound["key"] == field:
-            return bytes(bound["value"])
-    return None
+    found = (bytes(bound["value"]) for bound in bounds or () if bound["key"] == field)
+    return next(found, None)
 
 
 def _placer(document: md.Document) -> Callable[[str], str]:

@@ -27,7 +27,7 @@ from sqlalchemy import (
     select,
     text,
     update,
-)
+)  # fmt: skip
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -118,14 +118,9 @@ class SqlDatabase:
     def put_property(self, connection: Connection, schema: str, key: str, value: str) -> None:
         """Set a property of a schema, in a transaction."""
         if not self.change_property(connection, schema, key, value):
-            connection.execute(
-                insert(NAMESPACES).values(
-                    catalog_name=self.name,
-                    namespace=schema,
-                    property_key=key,
-                    property_value=value,
-                )
-            )
+            names = {"catalog_name": self.name, "namespace": schema}
+            row = insert(NAMESPACES).values(**names, property_key=key, property_value=value)
+            connection.execute(row)
 
     def change_property(self, connection: Connection, schema: str, key: str, value: str) -> bool:
         """Change a property of a schema, in a transaction; False if the schema lacks it."""
@@ -218,18 +213,17 @@ class SqlDatabase:
 
         Spark with ``jdbc.schema-version=V1`` does the same when it starts; either may come first.
         """
-        for statement in (select(TABLES.c.iceberg_type), select(NAMESPACES.c.namespace)):
-            if not self._works(statement):
-                self._create()
-                break
-        for statement in (select(TABLES.c.iceberg_type), select(NAMESPACES.c.namespace)):
-            if not self._works(statement):
-                raise CatalogError(
-                    f"The catalog's database {self.engine.url.render_as_string()} cannot be used: "
-                    f"{self._refusal}. Nothing was changed. Check that it is there, the rights of "
-                    "its user, and that it is an Iceberg JDBC catalog (tables iceberg_tables and "
-                    "iceberg_namespace_properties)."
-                )
+        needed = (select(TABLES.c.iceberg_type), select(NAMESPACES.c.namespace))
+        if all(map(self._works, needed)):
+            return
+        self._create()
+        if not all(map(self._works, needed)):
+            raise CatalogError(
+                f"The catalog's database {self.engine.url.render_as_string()} cannot be used: "
+                f"{self._refusal}. Nothing was changed. Check that it is there, the rights of "
+                "its user, and that it is an Iceberg JDBC catalog (tables iceberg_tables and "
+                "iceberg_namespace_properties)."
+            )
 
     def _works(self, statement: Any) -> bool:
         try:

@@ -34,11 +34,9 @@ _TRIES = 20
 _FIRST_WAIT_SECONDS = 0.02
 # A longer pause would not help: each lost try is another writer's commit.
 _LONGEST_WAIT_SECONDS = 1.0
-_IN_TURN: Collection[Operation] = frozenset(
-    {
-        "publish", "rollback", "reopen", "discard", "ledger", "sweep", "sweep_table", "erase",
-        "maintain",
-    }
+_IN_TURN: Collection[Operation] = (
+    "publish", "rollback", "reopen", "discard", "ledger", "sweep", "sweep_table", "erase",
+    "maintain",
 )  # fmt: skip
 """Operations that append rows to the ledger, whose tables all runs share."""
 
@@ -131,12 +129,7 @@ class Store(Documents):
             documents[after.location] = document
         return swaps, self.write(documents)
 
-    def commit(
-        self,
-        stage: Callable[[], Staged[R]],
-        operation: Operation,
-        **facts: Any,
-    ) -> R:
+    def commit(self, stage: Callable[[], Staged[R]], operation: Operation, **facts: Any) -> R:
         """Stage and commit; repeats both if another writer was faster.
 
         Args:
@@ -197,12 +190,11 @@ class Store(Documents):
             return staged.result
 
         try:
-            return retrying(
-                lambda one: isinstance(one, _Again),
-                _TRIES,
-                _FIRST_WAIT_SECONDS,
+            again = retrying(
+                lambda one: isinstance(one, _Again), _TRIES, _FIRST_WAIT_SECONDS,
                 _LONGEST_WAIT_SECONDS,
-            )(once)
+            )  # fmt: skip
+            return again(once)
         except _Again as error:
             extent = "Nothing was changed." if self.backend.atomic else self._extent
             raise CatalogError(

@@ -166,11 +166,10 @@ def publishable(side: Document, live: Document | None, schemas: Mapping[str, str
     former_log = side.get("version-log", ())
     log = [entry for entry in former_log if entry["version-id"] == current["version-id"]]
     document = {**side, "versions": [_version(current, schemas)], "version-log": log}
-    document["location"] = _location(side["location"], schemas)
     if live is not None:
-        document["view-uuid"] = live["view-uuid"]
-        document["location"] = live["location"]
-    return document
+        return {**document, "view-uuid": live["view-uuid"], "location": live["location"]}
+    parts = side["location"].split("/")
+    return {**document, "location": "/".join(schemas.get(part, part) for part in parts)}
 
 
 def _version(version: Document, schemas: Mapping[str, str]) -> Document:
@@ -186,7 +185,3 @@ def _with_texts(version: Document, rewrite: Callable[[str], str]) -> Document:
         for entry in version["representations"]
     ]
     return {**version, "representations": representations}
-
-
-def _location(location: str, schemas: Mapping[str, str]) -> str:
-    return "/".join(schemas.get(part, part) for part in location.split("/"))

@@ -144,18 +144,16 @@ class DbtCall:
 
     def arguments(self, *command: str) -> list[str]:
         """Return the arguments after `dbt` on the command line."""
-        given = ["--vars", as_yaml(self.variables)] if self.variables else []
-        return [*command, *self._common(), *given]
-
-    def _common(self) -> list[str]:
         options = {
             "--project-dir": self.project_dir,
             "--profiles-dir": self.profiles_dir,
             "--profile": self.profile,
             "--target": self.target,
             "--target-path": self.target_path,
+            "--vars": as_yaml(self.variables) if self.variables else None,
         }
-        return [text for k, v in options.items() if v is not None for text in (k, str(v))]
+        given = (text for k, v in options.items() if v is not None for text in (k, str(v)))
+        return [*command, *given]
 
     def manifest(self, again: str = "") -> Mapping[str, Any]:
         """Parse the project and return the manifest.
@@ -186,11 +184,7 @@ class DbtCall:
         return {**json.loads(path.read_text()), VARIABLES: project_variables(written)}
 
     def read_profile(self) -> Any:
-        """Return dbt's profile object, rendered, with credentials of this adapter.
-
-        Raises:
-            ConfigError: the profile cannot be read, or is for another adapter.
-        """
+        """Return dbt's profile object, rendered, with credentials of this adapter."""
         # Imported here, because only this method needs dbt.
         from dbt.config.runtime import load_profile
         from dbt.flags import set_from_args
@@ -282,9 +276,6 @@ def parse_call(arguments: Sequence[str]) -> DbtCall:
 
     Options that are not given come from dbt's environment variables, as in dbt. All later
     `next_command` have the target and the profile.
-
-    Raises:
-        ConfigError: ``--vars`` is not a YAML mapping.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--project-dir", type=Path)

@@ -36,14 +36,7 @@ _DIFF_FOLDER = re.compile(r"wap_diff-[0-9a-f]{32}")
 
 
 def short_run_id(run_id: str) -> str:
-    """Return the first eight hex digits of a run id, in lower case.
-
-    Args:
-        run_id: dbt's invocation id, a UUID with or without hyphens.
-
-    Raises:
-        ConfigError: The text does not begin with eight hex digits.
-    """
+    """Return the first eight hex digits of a run id, a UUID with or without hyphens."""
     digits = run_id.strip().replace("-", "")[:8].lower()
     if not re.fullmatch(r"[0-9a-f]{8}", digits):
         raise ConfigError(
@@ -76,9 +69,6 @@ def audit_branch(run_id: str, given: str | None) -> str:
     Args:
         given: The user's name for the branch (dbt var `wap_branch`); None or an empty text for
             the run's own branch, `wap_<short run id>`.
-
-    Raises:
-        ConfigError: The given name breaks `BRANCH_RULE`, or the run id is invalid.
     """
     if not given:
         return f"wap_{short_run_id(run_id)}"
@@ -133,9 +123,6 @@ def require_own(
 
     Args:
         standing: Schema and name of other tables and views of the lake.
-
-    Raises:
-        ConfigError: A name is in the ledger's schema, or two names differ in case only.
     """
     tables = set(tables)
     taken = [f"{schema}.{name}" for schema, name in tables if schema.lower() == LEDGER_SCHEMA]

@@ -16,18 +16,6 @@ from typing import Any
 from sparkwap.core.errors import SparkwapError
 
 
-def _no_meta(_: str) -> Mapping[str, Any]:
-    return {}
-
-
-def _nothing() -> None:
-    return None
-
-
-def _tell_nobody(_: str) -> None:
-    return None
-
-
 @dataclass(frozen=True)
 class Node:
     """A Python model that is being built.
@@ -49,9 +37,9 @@ class Node:
     meta: Mapping[str, Any] = field(default_factory=dict)
     parents: tuple[str, ...] = ()
     run_id: str = ""
-    meta_of: Callable[[str], Mapping[str, Any]] = _no_meta
-    tell: Callable[[str], None] = _tell_nobody
-    published: Callable[[], str | None] = _nothing
+    meta_of: Callable[[str], Mapping[str, Any]] = lambda _: {}
+    tell: Callable[[str], None] = lambda _: None
+    published: Callable[[], str | None] = lambda: None
     replay: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     project: Path = Path()

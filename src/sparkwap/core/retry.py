@@ -138,14 +138,14 @@ def batch_fate(written: Iterable[tuple[str | None, str | None]], run_id: str, ba
     return "made" if (run_id, batch) in writers else "not made"
 
 
-def step(rule: Rule, found: Fate, tried: int, tries: int = TRIES) -> Step:
+def step(rule: Rule, found: Fate, tried: int) -> Step:
     """Return the next step: raise the error, go on because the write is done, or send it again."""
     if rule in ("fail", "rebuild") or found == "unknown":
         return "raise"
     if found == "made":
         return "done"
     # The snapshot does not exist now. If it may appear later, the write must not be sent twice.
-    if rule == "look" or tried >= tries:
+    if rule == "look" or tried >= TRIES:
         return "raise"
     return "send"
 

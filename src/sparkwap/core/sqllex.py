@@ -72,14 +72,9 @@ _PATTERN = re.compile(
 _COMMENT_EDGE = re.compile(r"/\*(?!\+)|\*/")
 
 
-def tokens(sql: str, start: int = 0) -> Iterator[Token]:
-    """Yield the tokens of a text lazily.
-
-    Args:
-        sql: SQL of one or several statements, complete or not.
-        start: The start position, at the beginning of a token, blank or comment.
-    """
-    at = start
+def tokens(sql: str) -> Iterator[Token]:
+    """Yield the tokens of one or several statements, complete or not."""
+    at = 0
     while (match := _PATTERN.match(sql, at)) is not None:
         kind = match.lastgroup
         if kind == "comment":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -150,10 +149,7 @@ class TableDiff:
             "kind": self.kind,
             "change": self.change,
             "columns": {
-                "added": [asdict(column) for column in self.schema.added],
-                "removed": [asdict(column) for column in self.schema.removed],
-                "retyped": [asdict(column) for column in self.schema.retyped],
-                "renamed": [asdict(column) for column in self.schema.renamed],
+                **{kind: list(columns) for kind, columns in asdict(self.schema).items()},
                 "changed": dict(self.columns),
                 "hidden": list(self.hidden),
             },
@@ -217,10 +213,6 @@ class RunDiff:
             "at": self.at.isoformat(),
             "tables": [table.as_dict() for table in self.tables],
         }
-
-    def to_json(self) -> str:
-        """Return the result as JSON."""
-        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False)
 
 
 def _weight(table: TableDiff) -> tuple[bool, int, bool, Identifier]:

@@ -40,12 +40,7 @@ class JournalTable(LedgerTables):
         """Append a state to a journal, unless it is closed or the other direction is decided.
 
         This is a compare and swap: no other process can append to the journal after the check.
-
-        Returns:
-            All states that the journal has now.
-
-        Raises:
-            CatalogError: The catalog or the disk failed; nothing was written.
+        Returns all states that the journal has now.
         """
         states: list[str] = []
 

@@ -197,13 +197,8 @@ class Ledger(JournalTable):
             row["run_id"]: row["publish_id"]
             for row in self.read("runs", ex.NotNull("publish_id"), ("run_id", "publish_id"))
         }
-        undone = undone_entries(
-            self.read(
-                "publishes",
-                ex.EqualTo("action", "rollback"),
-                ("publish_id", "schema", "name", "action"),
-            )
-        )
+        columns = ("publish_id", "schema", "name", "action")
+        undone = undone_entries(self.read("publishes", ex.EqualTo("action", "rollback"), columns))
         return {
             (row["node_id"], str(token_of(row))): row["built_at"]
             for row in self._begun(self.read("nodes", published, _NAMED))
@@ -234,14 +229,7 @@ class Ledger(JournalTable):
         With it, whether the build was published and not rolled back.
         """
         schema, name = identifier
-        rows = self.read(
-            "nodes",
-            ex.And(
-                ex.EqualTo("node_id", node_id),
-                ex.EqualTo("schema", schema),
-                ex.EqualTo("name", name),
-            ),
-        )
+        rows = self.read("nodes", _all_equal(node_id=node_id, schema=schema, name=name))
         live = self._published({node_id: identifier})
         rows.sort(key=lambda row: time_of(row["built_at"]))
         return [
@@ -282,8 +270,7 @@ class Ledger(JournalTable):
     def _published_from(self, branch: str) -> dict[str, datetime]:
         """Return the last publish time of each table (``schema.name``) from an audit branch."""
         found: dict[str, datetime] = {}
-        condition = ex.And(ex.EqualTo("branch", branch), ex.EqualTo("action", "publish"))
-        for row in self.read("publishes", condition):
+        for row in self.read("publishes", _all_equal(branch=branch, action="publish")):
             table = f"{row['schema']}.{row['name']}"
             found[table] = max(time_of(found.get(table)), row["published_at"])
         return found
@@ -294,11 +281,7 @@ class Ledger(JournalTable):
         Rows that another program has written (`LOADED`) do not count.
         """
         schema, name = identifier
-        wanted = ex.And(
-            ex.EqualTo("schema", schema),
-            ex.EqualTo("name", name),
-            ex.EqualTo("verdict", "published"),
-        )
+        wanted = _all_equal(schema=schema, name=name, verdict="published")
         rows = [row for row in self._begun(self.read("nodes", wanted, _NAMED))
                 if not row["node_id"].startswith(LOADED)]  # fmt: skip
         if not rows:
@@ -309,16 +292,10 @@ class Ledger(JournalTable):
 
     def owners(self) -> dict[Identifier, str]:
         """Return the node last published under each name; stored test failures do not count."""
-        last = _last_of_names(
-            self._begun(
-                self.read("nodes", ex.EqualTo("verdict", "published"), (*_NAMED, "resource_type"))
-            )
-        )
-        return {
-            key: str(row["node_id"])
-            for key, row in last.items()
-            if row["resource_type"] != "failures"
-        }
+        columns = (*_NAMED, "resource_type")
+        rows = self.read("nodes", ex.EqualTo("verdict", "published"), columns)
+        last = _last_of_names(self._begun(rows)).items()
+        return {key: str(row["node_id"]) for key, row in last if row["resource_type"] != "failures"}
 
     def runs(self, branch: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
         """Return rows of ``runs``, newest first, of one audit branch or of all."""
@@ -348,13 +325,10 @@ class Ledger(JournalTable):
 
     def published_nodes(self, publish: LedgerPublish) -> list[dict[str, Any]]:
         """Return the rows of ``nodes`` that belong to a publish."""
-        of_run = ex.And(ex.EqualTo("run_id", publish.run_id), ex.EqualTo("branch", publish.branch))
+        of_run = _all_equal(run_id=publish.run_id, branch=publish.branch, verdict="published")
         names = {entry.identifier for entry in publish.entries}
-        return [
-            row
-            for row in self.read("nodes", of_run)
-            if row["verdict"] == "published" and (row["schema"], row["name"]) in names
-        ]
+        rows = self.read("nodes", of_run)
+        return [row for row in rows if (row["schema"], row["name"]) in names]
 
     def branch_rows(self, table: str, branch: str) -> list[dict[str, Any]]:
         """Return all rows of ``nodes`` or ``tests`` of a branch since it was last discarded."""
@@ -383,15 +357,9 @@ class Ledger(JournalTable):
         return [kept[key] for key in sorted(kept)]
 
     def forget_manifests(self, hashes: Collection[str]) -> None:
-        """Delete manifests.
+        """Delete manifests, as far as they are stored.
 
         Their data files stay until no snapshot of the table refers to them; a sweep deletes them.
-
-        Args:
-            hashes: The manifests; unknown hashes are ignored.
-
-        Raises:
-            CatalogError: The catalog or the disk failed; nothing was deleted.
         """
         condition = ex.In("hash", set(hashes))
 
@@ -431,6 +399,10 @@ class Ledger(JournalTable):
     ) -> datetime | None:
         condition = ex.And(ex.EqualTo("branch", branch), ex.In("outcome", set(outcomes)))
         return max((row["ended_at"] for row in self.read("runs", condition)), default=None)
+
+
+def _all_equal(**columns: str) -> Any:
+    return ex.And(*(ex.EqualTo(column, value) for column, value in columns.items()))
 
 
 def _same_project(published: str, present: str) -> bool:

@@ -153,13 +153,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         }
     ),
     "manifests": pa.schema(
-        {
-            "hash": _TEXT,
-            "project": _TEXT,
-            "run_id": _TEXT,
-            "stored_at": _TIME,
-            "content": _BYTES,
-        }
+        {"hash": _TEXT, "project": _TEXT, "run_id": _TEXT, "stored_at": _TIME, "content": _BYTES}
     ),
     "sweeps": pa.schema(
         {

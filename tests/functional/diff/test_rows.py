@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkwap.diff import Hidden
+from sparkwap.core.personal import Hidden
 from sparkwap.diff.differ import Differ
 
 from .conftest import BRANCH, Desk, Truth

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from sparkwap.catalog import PublishedEntry
-from sparkwap.catalog.model import LedgerRows
+from sparkwap.catalog.model import LedgerRows, PublishedEntry
 from sparkwap.core.caller import Caller, this_actor
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA
