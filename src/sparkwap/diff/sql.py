@@ -231,7 +231,7 @@ class DiffStatements:
         for source in sources:
             named = (c.before if source.old else c.name for c in self._columns)
             columns = [
-                f"{quote(name) if c.cast is None else f'cast({quote(name)} as {c.cast})'} as c{i}"
+                f"{_cast(quote(name), c)} as c{i}"
                 for i, (name, c) in enumerate(zip(named, self._columns, strict=True))
             ]
             where = "" if source.condition is None else f" where {source.condition}"
@@ -260,6 +260,19 @@ class DiffStatements:
         if row is None:
             return "cast(null as string)"
         return text_sql(f"{row}.c{index}", self._columns[index].type)
+
+
+def _cast(value: str, column: ComparedColumn) -> str:
+    """Return SQL for a value in the type of its comparison."""
+    if column.cast is None:
+        return value
+    text = f"cast({value} as {column.cast})"
+    if not column.whole:
+        return text
+    # In this range, a double that is whole is a bigint, exactly.
+    integer, limit = f"try_cast({value} as bigint)", f"{1 << 63}D"
+    is_whole = f"{value} >= -{limit} and {value} < {limit} and {integer} = {value}"
+    return f"if({is_whole}, cast({integer} as {column.cast}), {text})"
 
 
 def text_sql(value: str, kind: IcebergType) -> str:
