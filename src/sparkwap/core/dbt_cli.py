@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import yaml
 
@@ -24,6 +24,7 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import redact
 
 if TYPE_CHECKING:
+    from dbt.contracts.graph.manifest import Manifest
     from pyiceberg.catalog import Catalog
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -168,7 +169,7 @@ class DbtCall:
         from dbt.config.project import load_raw_project
 
         with _environment(self.environment):
-            parsed = dbtRunner().invoke(self.arguments("--quiet", "--write-json", "parse"))
+            parsed = dbtRunner().invoke(self.arguments("--quiet", "--no-write-json", "parse"))
         if isinstance(parsed.exception, KeyboardInterrupt):
             raise parsed.exception
         if not parsed.success:
@@ -179,9 +180,13 @@ class DbtCall:
                 f"dbt cannot parse the project{why}. Nothing was read or built. Correct the "
                 f"project, then: {again or next_command.sparkwap('build')}"
             )
-        path = self.project_dir / self.target_path / "manifest.json"
+        # Not by the file in the target folder, which other commands write in place meanwhile.
+        with TemporaryDirectory(prefix="sparkwap-") as folder:
+            path = Path(folder) / "manifest.json"
+            cast("Manifest", parsed.result).writable_manifest().write(str(path))
+            found = json.loads(path.read_text())
         written = load_raw_project(str(self.project_dir)).get("vars") or {}
-        return {**json.loads(path.read_text()), VARIABLES: project_variables(written)}
+        return {**found, VARIABLES: project_variables(written)}
 
     def read_profile(self) -> Any:
         """Return dbt's profile object, rendered, with credentials of this adapter."""

@@ -26,5 +26,7 @@ def test_a_project_is_parsed_with_the_environment_of_the_call(
     monkeypatch.delenv("DBT_PROFILES_DIR", raising=False)
     call = replace(parse_call([]), environment={"NAME": "given"})
     assert call.manifest()["nodes"]["model.shop.m"]["alias"] == "given"
+    # Another command may write or read this file meanwhile.
+    assert not (tmp_path / "target/manifest.json").exists()
     assert "NAME" not in os.environ
     assert call.lake().target == "one"
