@@ -138,11 +138,14 @@ def ended_otherwise(
             dropped[row["branch"]] = max(
                 time_of(row["ended_at"]), dropped.get(row["branch"], time_of(None))
             )
+    # A run that sweeps at its end has a row for each branch that it drops, which are not its own.
+    own = {row["run_id"] for row in runs if row["outcome"] != "discarded"}
     found = {
         row["run_id"]: "discarded"
         for row in runs
         if not row["publish_id"]
         and time_of(row["ended_at"]) <= dropped.get(row["branch"], time_of(None))
+        and (row["outcome"] != "discarded" or row["run_id"] not in own)
     }
     undone = [one for one in publishes if len(one.left) < len(one.entries)]
     return found | {
