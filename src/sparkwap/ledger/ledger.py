@@ -145,13 +145,14 @@ class Ledger(JournalTable):
         Returns:
             The latest row of each test: id, name, what was audited, and when.
         """
+        of_nodes = ex.In("node_id", set(nodes))
+        built = self.read("nodes", of_nodes, (*_NAMED, "verdict")) if nodes else []
         last: dict[str, tuple[Any, str]] = {}
-        for (node, token), at in self._published(nodes).items():
+        for (node, token), at in self._standing(built, nodes).items():
             last[node] = max(last.get(node, (at, token)), (at, token))
         now = {(node, token) for node, (_, token) in last.items()}
         if not now:
             return []
-        built = self.read("nodes", ex.In("node_id", set(last)), _NAMED)
         # No test audits a candidate before it is built, which may be days before its publish;
         # clocks may differ.
         since = min(row["built_at"] for row in built if (row["node_id"], str(token_of(row))) in now)
@@ -190,9 +191,17 @@ class Ledger(JournalTable):
 
         A node has another table in each target.
         """
-        if not nodes:
-            return {}
         published = ex.And(ex.In("node_id", set(nodes)), ex.EqualTo("verdict", "published"))
+        columns = (*_NAMED, "verdict")
+        return self._standing(self.read("nodes", published, columns) if nodes else [], nodes)
+
+    def _standing(
+        self, rows: list[dict[str, Any]], nodes: Mapping[str, Identifier]
+    ) -> dict[tuple[str, str], datetime]:
+        """Return `_published` of these rows of ``nodes``."""
+        published = [row for row in rows if row["verdict"] == "published"]
+        if not published:
+            return {}
         ids = {
             row["run_id"]: row["publish_id"]
             for row in self.read("runs", ex.NotNull("publish_id"), ("run_id", "publish_id"))
@@ -201,7 +210,7 @@ class Ledger(JournalTable):
         undone = undone_entries(self.read("publishes", ex.EqualTo("action", "rollback"), columns))
         return {
             (row["node_id"], str(token_of(row))): row["built_at"]
-            for row in self._begun(self.read("nodes", published, _NAMED))
+            for row in self._begun(published)
             if (row["schema"], row["name"]) == nodes[row["node_id"]]
             and (ids.get(row["run_id"]), row["schema"], row["name"]) not in undone
         }

@@ -140,6 +140,8 @@ def test_later_outcomes_of_ended_runs() -> None:
     rows = [run("held", 1, "held"), run("gone", 2, "discarded"), run("later", 3, "rejected"),
             run("live", 0, "published", "p")]  # fmt: skip
     assert ended_otherwise(rows, []) == {"held": "discarded", "gone": "discarded"}
+    swept = {**run("live", 4, "discarded"), "branch": "expired"}
+    assert ended_otherwise([*rows, swept], []) == {"held": "discarded", "gone": "discarded"}
     for left, told in ((entries, None), (entries[:1], "partly rolled back"), ((), "rolled back")):
         publish = LedgerPublish("p", "live", "pr", NOW, entries, left)
         assert ended_otherwise(rows, [publish]).get("live") == told
@@ -331,6 +333,12 @@ def test_a_publish_days_after_its_audit_counts_the_tests(lake: Lake) -> None:
             LedgerRows("tests", [test]),
         ]
     )
-    assert [row["test_id"] for row in lake.ledger.tests_of({"model.p.a": ("s", "a")})] == ["t"]
+    read: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        whole = lake.ledger.read
+        patch.setattr(lake.ledger, "read", lambda name, *of: read.append(name) or whole(name, *of))
+        found = lake.ledger.tests_of({"model.p.a": ("s", "a")})
+    assert [row["test_id"] for row in found] == ["t"]
+    assert read.count("nodes") == 1
     (of_others,) = lake.ledger.tests_of_others({("s", "a"): "model.q.a"}).values()
     assert [row["test_id"] for row in of_others] == ["t"]
