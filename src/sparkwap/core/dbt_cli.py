@@ -169,7 +169,7 @@ class DbtCall:
         from dbt.config.project import load_raw_project
 
         with _environment(self.environment):
-            parsed = dbtRunner().invoke(self.arguments("--quiet", "--no-write-json", "parse"))
+            parsed = dbtRunner().invoke(self.arguments("--quiet", "--write-json", "parse"))
         if isinstance(parsed.exception, KeyboardInterrupt):
             raise parsed.exception
         if not parsed.success:
@@ -180,7 +180,7 @@ class DbtCall:
                 f"dbt cannot parse the project{why}. Nothing was read or built. Correct the "
                 f"project, then: {again or next_command.sparkwap('build')}"
             )
-        # Not by the file in the target folder, which other commands write in place meanwhile.
+        # Not from the target folder: another command may be writing its manifest, in place.
         with TemporaryDirectory(prefix="sparkwap-") as folder:
             path = Path(folder) / "manifest.json"
             cast("Manifest", parsed.result).writable_manifest().write(str(path))
