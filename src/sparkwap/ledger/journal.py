@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,11 @@ from pyiceberg import expressions
 from pyiceberg.table import Table
 
 from sparkwap.catalog import publish_journal
-from sparkwap.catalog.model import LedgerRows
+from sparkwap.catalog.backend import sequential
+from sparkwap.catalog.model import Identifier, LedgerRows
+from sparkwap.catalog.pointers import Conflict, PointerUpdate, Unanswered
+from sparkwap.core.errors import CatalogError
+from sparkwap.core.names import FORMER_BRANCH
 from sparkwap.ledger.records import time_of
 from sparkwap.ledger.tables import LedgerTables, append_change, ex
 
@@ -30,6 +35,25 @@ class JournalTable(LedgerTables):
         whole = self.read("journal", ex.In("publish_id", open_ids)) if open_ids else []
         found = [r for r in whole if r["state"] == "intended" and _journal_key(r) not in ended]
         return sorted(found, key=lambda row: time_of(row["intended_at"]))
+
+    def drop_set_aside(self) -> None:
+        """Drop former tables under other names that no open journal needs; their files stay.
+
+        An older version of sparkwap, which does not know these names, has ended their journal.
+        """
+        if self.lake.store.backend.atomic or self.open_journals():
+            return
+        backend, keys = sequential(self.lake.store.backend), dict[Identifier, set[str]]()
+        for row in self.read("publishes", columns=("schema", "name", "base_metadata", "run_id")):
+            found = keys.setdefault((row["schema"], row["name"]), set())
+            found.update(filter(None, (row["base_metadata"], row["run_id"])))
+        for schema in {schema for schema, _ in keys}:
+            parts = (name.partition(f"__{FORMER_BRANCH}_") for name in backend.kinds(schema))
+            for identifier in {(schema, name) for name, mark, _ in parts if mark}:
+                asides = (backend.aside(identifier, key) for key in keys.get(identifier, ()))
+                for aside in filter(None, asides):
+                    with suppress(CatalogError, Conflict, Unanswered):
+                        backend.apply([PointerUpdate(aside, None)], documents={})
 
     def journal_states(self, row: Mapping[str, Any]) -> list[str]:
         """Return all states of a journal; ``row`` is any of its rows."""
