@@ -23,6 +23,7 @@ from sparkwap.ledger.records import (
     KeptManifest,
     LedgerPublish,
     group_publishes,
+    is_end_of_run,
     latest,
     time_after,
     time_of,
@@ -83,8 +84,9 @@ class Ledger(JournalTable):
         return [row for row in nodes if row["verdict"] != "published" or row["run_id"] in begun]
 
     def of_run(self, table: str, run_id: str) -> list[dict[str, Any]]:
-        """Return the rows of one run in a table."""
-        return self.read(table, ex.EqualTo("run_id", run_id))
+        """Return the rows of one run in a table; of ``runs``, those that tell its end."""
+        rows = self.read(table, ex.EqualTo("run_id", run_id))
+        return list(filter(is_end_of_run, rows)) if table == "runs" else rows
 
     def published_tests(
         self, test_ids: Iterable[str], table_of_node: Callable[[str], Identifier | None]
@@ -296,8 +298,8 @@ class Ledger(JournalTable):
         if not rows:
             return None
         last = max(rows, key=lambda row: time_of(row["built_at"]))
-        runs = self.read("runs", ex.EqualTo("run_id", last["run_id"]))
-        return last["node_id"], next((row["project"] for row in runs), "")
+        runs = self.of_run("runs", last["run_id"])
+        return last["node_id"], next((row["project"] for row in runs if row["project"]), "")
 
     def owners(self) -> dict[Identifier, str]:
         """Return the node last published under each name; stored test failures do not count."""

@@ -123,6 +123,15 @@ _CANDIDATE_COLUMNS = (
 )  # fmt: skip
 
 
+def is_end_of_run(row: Mapping[str, Any]) -> bool:
+    """Return whether a row of ``runs`` tells the end of its run.
+
+    A run also writes rows about other branches: that of a probe, and those that it sweeps.
+    """
+    swept = row["command"] == "wap_sweep" and row["outcome"] == "discarded"
+    return row["command"] != "probe" and not swept
+
+
 def ended_otherwise(
     runs: Iterable[Mapping[str, Any]], publishes: Iterable[LedgerPublish]
 ) -> dict[str, str]:
@@ -140,10 +149,11 @@ def ended_otherwise(
             )
     # A run that sweeps at its end has a row for each branch that it drops, which are not its own.
     own = {row["run_id"] for row in runs if row["outcome"] != "discarded"}
+    published = {row["run_id"] for row in runs if row["publish_id"]}
     found = {
         row["run_id"]: "discarded"
         for row in runs
-        if not row["publish_id"]
+        if row["run_id"] not in published
         and time_of(row["ended_at"]) <= dropped.get(row["branch"], time_of(None))
         and (row["outcome"] != "discarded" or row["run_id"] not in own)
     }

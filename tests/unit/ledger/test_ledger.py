@@ -141,10 +141,24 @@ def test_later_outcomes_of_ended_runs() -> None:
             run("live", 0, "published", "p")]  # fmt: skip
     assert ended_otherwise(rows, []) == {"held": "discarded", "gone": "discarded"}
     swept = {**run("live", 4, "discarded"), "branch": "expired"}
-    assert ended_otherwise([*rows, swept], []) == {"held": "discarded", "gone": "discarded"}
+    # A machine that was suspended counted as dead, and has published after all.
+    died = run("live", 0, "died")
+    found = ended_otherwise([*rows, swept, died], [])
+    assert found == {"held": "discarded", "gone": "discarded"}
     for left, told in ((entries, None), (entries[:1], "partly rolled back"), ((), "rolled back")):
         publish = LedgerPublish("p", "live", "pr", NOW, entries, left)
         assert ended_otherwise(rows, [publish]).get("live") == told
+
+
+def test_the_end_of_a_run_is_not_told_by_its_probe_and_sweeps(lake: Lake) -> None:
+    def run(command: str, outcome: str, branch: str) -> dict[str, Any]:
+        return {"run_id": "r", "command": command, "outcome": outcome, "branch": branch}
+
+    lake.ledger.append(LedgerRows("runs", [run("probe", "safe", "wap_probe")]))
+    assert lake.ledger.of_run("runs", "r") == []
+    rows = [run("build", "held", "pr"), run("wap_sweep", "discarded", "expired")]
+    lake.ledger.append(LedgerRows("runs", rows))
+    assert [row["branch"] for row in lake.ledger.of_run("runs", "r")] == ["pr"]
 
 
 def test_runs_newest_first(lake: Lake) -> None:
