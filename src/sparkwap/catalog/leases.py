@@ -169,7 +169,7 @@ class LeasesWithoutAClock(Leases):
         return taken
 
     def renew(self, lease: Lease) -> Lease | None:
-        if not self._has(lease.run_id):
+        if all(one.run_id != lease.run_id for one in self.all()):
             return None
         renewed = replace(lease, renewed=self.now())
         self._put(renewed)
@@ -186,10 +186,6 @@ class LeasesWithoutAClock(Leases):
         """Create the ledger's schema if it does not exist."""
 
     @abstractmethod
-    def _has(self, run_id: str) -> bool:
-        """Return whether a run has a lease."""
-
-    @abstractmethod
     def _put(self, lease: Lease) -> None:
         """Write a lease; replaces one of the same run."""
 
@@ -201,7 +197,7 @@ class CatalogLeases(LeasesWithoutAClock):
         self._catalog = catalog
 
     def release(self, run_id: str) -> None:
-        if self._has(run_id):
+        if _key(run_id) in self._properties():
             self._change(removals={_key(run_id)})
 
     def all(self) -> list[Lease]:
@@ -209,9 +205,6 @@ class CatalogLeases(LeasesWithoutAClock):
 
     def _ensure_ledger(self) -> None:
         self._catalog().create_namespace_if_not_exists(LEDGER_SCHEMA)
-
-    def _has(self, run_id: str) -> bool:
-        return _key(run_id) in self._properties()
 
     def _put(self, lease: Lease) -> None:
         self._change(updates={_key(lease.run_id): _dump(lease)})
@@ -245,9 +238,6 @@ class MetastoreLeases(LeasesWithoutAClock):
 
     def _ensure_ledger(self) -> None:
         self._ensure_schema(LEDGER_SCHEMA)
-
-    def _has(self, run_id: str) -> bool:
-        return _mark(run_id) in self._metastore.marks(LEDGER_SCHEMA)
 
     def _put(self, lease: Lease) -> None:
         self._metastore.put_mark(LEDGER_SCHEMA, _mark(lease.run_id), _dump(lease))

@@ -77,7 +77,6 @@ FILE_NAME = "sparkwap_results.json"
 VARIABLE = "SPARKWAP_RESULTS"
 """The environment variable with another file for it."""
 
-
 _DBT_USAGE = 2
 
 

@@ -31,13 +31,10 @@ if TYPE_CHECKING:
 
 _DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "target-path", "vars")
 
-
 _PATIENCE_SECONDS = 45.0
-
 
 DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli(prog_name='dbt')")
 """Starts dbt of this Python environment, also if PATH has another one."""
-
 
 VARIABLES = "sparkwap_variables"
 """The key of the project's variables in a manifest; dbt's own manifest does not have them."""

@@ -20,7 +20,6 @@ prints them: ``off``, or the file that dbt writes them to.
 _SELECTED = 3
 """The most nodes that a command selects by name."""
 
-
 _given = ""
 
 
