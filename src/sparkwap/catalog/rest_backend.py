@@ -11,7 +11,6 @@ import re
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import metadata as md
@@ -25,7 +24,7 @@ from sparkwap.catalog.rest_client import part
 from sparkwap.catalog.rest_schemas import RestSchemas
 from sparkwap.catalog.vended_keys import OWN_KEYS, VendedKeys
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.names import FORMER_BRANCH, side_schema
+from sparkwap.core.names import FORMER_BRANCH, former_name, side_schema
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
@@ -392,8 +391,7 @@ def _body(row: Pointer, change: MetadataChange) -> dict[str, Any]:
 
 
 def _aside(identifier: Identifier, key: str) -> Identifier:
-    schema, name = identifier
-    return schema, f"{name}__{FORMER_BRANCH}_{sha256(key.encode()).hexdigest()[:8]}"
+    return identifier[0], former_name(identifier[1], key)
 
 
 def _branch_of(schema: str, place: str) -> str | None:

@@ -6,6 +6,7 @@ All names are derived from the run id and the audit branch. So a later command (
 
 import re
 from collections.abc import Iterable
+from hashlib import sha256
 
 from sparkwap.core.errors import ConfigError
 
@@ -150,6 +151,11 @@ def require_own(
 def folded(identifier: tuple[str, str]) -> tuple[str, str]:
     """Return the name of a table or view for case-insensitive readers."""
     return identifier[0].lower(), identifier[1].lower()
+
+
+def former_name(name: str, key: str) -> str:
+    """Return the name beside the own one of a table, under which a former one is set aside."""
+    return f"{name}__{FORMER_BRANCH}_{sha256(key.encode()).hexdigest()[:8]}"
 
 
 def publish_tag(run_id: str) -> str:

@@ -13,10 +13,10 @@ from pyiceberg.table import Table
 
 from sparkwap.catalog import publish_journal
 from sparkwap.catalog.backend import sequential
-from sparkwap.catalog.model import Identifier, LedgerRows
+from sparkwap.catalog.model import LedgerRows
 from sparkwap.catalog.pointers import Conflict, PointerUpdate, Unanswered
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.names import FORMER_BRANCH
+from sparkwap.core.names import former_name
 from sparkwap.ledger.records import time_of
 from sparkwap.ledger.tables import LedgerTables, append_change, ex
 
@@ -43,15 +43,14 @@ class JournalTable(LedgerTables):
         """
         if self.lake.store.backend.atomic or self.open_journals():
             return
-        backend, keys = sequential(self.lake.store.backend), dict[Identifier, set[str]]()
+        backend, known = sequential(self.lake.store.backend), dict[str, dict[str, Any]]()
         for row in self.read("publishes", columns=("schema", "name", "base_metadata", "run_id")):
-            found = keys.setdefault((row["schema"], row["name"]), set())
-            found.update(filter(None, (row["base_metadata"], row["run_id"])))
-        for schema in {schema for schema, _ in keys}:
-            parts = (name.partition(f"__{FORMER_BRANCH}_") for name in backend.kinds(schema))
-            for identifier in {(schema, name) for name, mark, _ in parts if mark}:
-                asides = (backend.aside(identifier, key) for key in keys.get(identifier, ()))
-                for aside in filter(None, asides):
+            for key in filter(None, (row["base_metadata"], row["run_id"])):
+                of_schema = known.setdefault(row["schema"], {})
+                of_schema[former_name(row["name"], key)] = (row["name"], key)
+        for schema, former in known.items():
+            for name, key in (former[one] for one in backend.kinds(schema) if one in former):
+                if aside := backend.aside((schema, name), key):
                     with suppress(CatalogError, Conflict, Unanswered):
                         backend.apply([PointerUpdate(aside, None)], documents={})
 
