@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
@@ -24,14 +24,15 @@ from sparkwap.core.errors import ConfigError
 from sparkwap.core.redaction import redact
 
 if TYPE_CHECKING:
-    from dbt.contracts.graph.manifest import Manifest
     from pyiceberg.catalog import Catalog
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "target-path", "vars")
 
+
 _PATIENCE_SECONDS = 45.0
+
 
 DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli(prog_name='dbt')")
 """Starts dbt of this Python environment, also if PATH has another one."""
@@ -177,13 +178,9 @@ class DbtCall:
                 f"dbt cannot parse the project{why}. Nothing was read or built. Correct the "
                 f"project, then: {again or next_command.sparkwap('build')}"
             )
-        # Not from the target folder: another command may be writing its manifest, in place.
-        with TemporaryDirectory(prefix="sparkwap-") as folder:
-            path = Path(folder) / "manifest.json"
-            cast("Manifest", parsed.result).writable_manifest().write(str(path))
-            found = json.loads(path.read_text())
+        path = self.project_dir / self.target_path / "manifest.json"
         written = load_raw_project(str(self.project_dir)).get("vars") or {}
-        return {**found, VARIABLES: project_variables(written)}
+        return {**json.loads(path.read_text()), VARIABLES: project_variables(written)}
 
     def read_profile(self) -> Any:
         """Return dbt's profile object, rendered, with credentials of this adapter."""

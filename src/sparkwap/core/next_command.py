@@ -11,8 +11,6 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 
-import yaml
-
 VARIABLE, OFF = "SPARKWAP_NEXT", "off"
 """The environment variable that takes the next commands out of dbt's summary, because the caller
 prints them: ``off``, or the file that dbt writes them to.
@@ -81,15 +79,7 @@ def build(node_ids: Sequence[str], branch: str = "", *, upstream: bool = False) 
 
 
 def _yaml(value: object) -> str:
-    if isinstance(value, bool | list | dict):
-        return json.dumps(value)
-    text = str(value)
-    try:
-        read = yaml.safe_load(f"{{key: {text}}}")["key"]
-    except yaml.YAMLError:
-        read = None
-    # `on` would be true, and `0123` 83.
-    return text if str(read) == text or text.startswith('"') else json.dumps(text)
+    return json.dumps(value) if isinstance(value, bool | list | dict) else str(value)
 
 
 def selected(node_id: str) -> str:

@@ -21,14 +21,6 @@ from sparkwap.core.dbt_cli import parse_call
             "dbt run-operation wap_rollback --args '{run: 1a2b3c4d, reopen: false}'",
         ),
         (
-            next_command.operation("wap_rollback", "on", run="01234567"),
-            'dbt run-operation wap_rollback --args \'{branch: "on", run: "01234567"}\'',
-        ),
-        (
-            next_command.operation("wap_accept", test="a, b: c", reason='"<why>"'),
-            'dbt run-operation wap_accept --args \'{test: "a, b: c", reason: "<why>"}\'',
-        ),
-        (
             next_command.operation("wap_sweep", older_than=3),
             "dbt run-operation wap_sweep --args '{older_than: 3}'",
         ),
