@@ -18,6 +18,7 @@ prints them: ``off``, or the file that dbt writes them to.
 _SELECTED = 3
 """The most nodes that a command selects by name."""
 
+
 _given = ""
 
 

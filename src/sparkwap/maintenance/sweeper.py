@@ -129,7 +129,6 @@ class Sweeper:
         """
         self._lake.store.backend.require_writer()
         remove_leftovers(self._lake)
-        self._lake.ledger.drop_set_aside()
         survey, plan = self._decided()
         report = SweepReport(plan, orphans.Orphans((), {}), done=True, branches=self._sizes(plan))
         older_than = self._snapshots_before(survey.now)
