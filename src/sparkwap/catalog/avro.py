@@ -28,7 +28,6 @@ class AvroFile:
     Attributes:
         schema: The schema of the records, with Iceberg's field ids.
         header: The entries of the header, which include the schema as text.
-        records: The records.
     """
 
     schema: dict[str, Any]
@@ -44,9 +43,6 @@ class AvroFile:
 
         Nested columns are left out, and so are all columns of manifests and manifest lists; see
         `records` for these.
-
-        Raises:
-            AvroError: The values of a column cannot be read.
         """
         import pyarrow as pa
 
@@ -80,11 +76,7 @@ def _is_plain(field: Mapping[str, Any]) -> bool:
 
 
 def read(data: bytes) -> AvroFile:
-    """Read a whole file.
-
-    Raises:
-        AvroError: The file cannot be read completely.
-    """
+    """Read a whole file."""
     import fastavro
 
     try:

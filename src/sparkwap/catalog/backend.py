@@ -145,7 +145,6 @@ class CatalogBackend(ABC):
                 ``atomic``, else before the first change.
             drop_if_empty: Schemas to drop if they have no member after the changes.
             drop_schemas: Schemas to drop; all their members must be among the changes.
-            at: Called at each part of the changes.
             guard: Called before the changes, or before each one; checks the leases, and raises to
                 stop.
             made: Called after each change, if the catalog is not ``atomic``.
@@ -209,8 +208,6 @@ class SequentialBackend(CatalogBackend):
 
         Raises:
             Conflict: A row was not as expected; earlier changes may be made.
-            Unanswered: The catalog failed; see `fate`.
-            CatalogError: The catalog cannot make a change, or refuses it.
         """
         at("begun")
         require_rows(self.find(set(requires)), requires)
@@ -249,11 +246,7 @@ class SequentialBackend(CatalogBackend):
     ) -> None:
         """Make a change to ``after``; calls ``made`` after each part of it except for the last.
 
-        Args:
-            swap: The change.
-            after: Its new row.
-            document: The document of the new row; None if it is in a file.
-            made: See `apply`.
+        ``document`` is None if it is in a file.
         """
 
     @abstractmethod
@@ -266,54 +259,33 @@ class SequentialBackend(CatalogBackend):
 
     @abstractmethod
     def _drop_schema(self, schema: str, *, must: bool) -> None:
-        """Drop a schema if it has no member.
-
-        Raises:
-            Conflict: It has one, and ``must`` is True.
-        """
+        """Drop a schema if it has no member; raises `Conflict` if it has one and ``must``."""
 
     def _read(self, location: str) -> Document:
         return md.parse(self.files.read(location))
 
     @abstractmethod
     def register(self, row: Pointer) -> None:
-        """Create a table under a free name from an existing metadata file.
-
-        Raises:
-            Conflict: The name is taken.
-        """
+        """Create a table under a free name from an existing metadata file."""
 
     def stage(self, row: Pointer) -> Identifier | None:
-        """Register a former table under another name, before its own name is free.
+        """Register a former table under another name, which `unstage` takes.
 
-        Returns:
-            The name, for `unstage`; None if any former table can be registered later.
-
-        Raises:
-            CannotShare: The catalog does not take the table.
+        None if any former table can be registered after its own name is free.
         """
         return None
 
     def unstage(self, staged: Identifier, identifier: Identifier) -> None:
-        """Give a table that was staged its own name.
-
-        Raises:
-            Conflict: The name is taken.
-        """
+        """Give a table that was staged its own name."""
         raise AssertionError(staged)
 
     def forget_staged(self, row: Pointer) -> None:
         """Drop what is still staged or set aside of a former table; its files stay."""
 
     def set_aside(self, row: Pointer, key: str) -> Pointer | None:
-        """Free the name of a table or view; its files stay.
+        """Free a name; returns a table's row under another name, if the catalog keeps it there.
 
-        Args:
-            row: The table or view.
-            key: Tells what is set aside from other tables that had the same name.
-
-        Returns:
-            A table's row under another name, if the catalog keeps it there.
+        The key tells it from other tables that had the same name. Its files stay.
 
         Raises:
             Conflict: The name has another table, or another process has set it aside.
@@ -342,13 +314,10 @@ class SequentialBackend(CatalogBackend):
         """Change the metadata of tables.
 
         Args:
-            changes: The rows and their changes.
             changed: Called for each table after its change.
 
         Raises:
             Conflict: A table has changed; earlier tables may be changed.
-            Unanswered: The catalog failed.
-            CatalogError: The catalog cannot make the change.
         """
 
 

@@ -21,15 +21,7 @@ _DATABASES = ("sqlite", "postgresql")
 
 
 def backend_of(name: str, properties: Mapping[str, str]) -> CatalogBackend:
-    """Return the catalog that properties describe.
-
-    Args:
-        name: The name of the catalog.
-        properties: PyIceberg's properties of it.
-
-    Raises:
-        ConfigError: The type or the database is not supported, or a property is missing.
-    """
+    """Return the catalog that properties describe."""
     kind = properties.get("type", "sql")
     if kind not in _NEEDED:
         raise ConfigError(

@@ -22,16 +22,14 @@ HELPER_PREFIX = "wap."
 REWRITTEN_BY = f"{HELPER_PREFIX}rewritten-by"
 """The property of a clone that a maintenance rewrites: its run."""
 
-GUARDS = (md.WAP_ENABLED, md.GC_ENABLED, md.DELETE_OLD_METADATA)
-"""Properties that protect a clone; a publish keeps the live table's values."""
-
-GUARD_VALUES = {
+GUARDS = {
     # Writes go to the clone's own `main`, which is the candidate, not to the session's branch.
     md.WAP_ENABLED: "false",
     # The clone shares its files with the live table, so that no cleanup of it may delete them.
     md.GC_ENABLED: "false",
     md.DELETE_OLD_METADATA: "false",
 }
+"""Properties that protect a clone; a publish keeps the live table's values."""
 
 
 def empty_base(branch: str) -> str:
@@ -60,21 +58,12 @@ def clone_base(document: md.Document) -> tuple[str, int | None]:
 
 
 def cloned_identity(properties: Mapping[str, str], identity: str) -> str:
-    """Return the identity of the table that a clone was made of.
-
-    Args:
-        properties: The clone's properties.
-        identity: The clone's own identity: the table's, unless it has a folder of its own.
-    """
+    """Return the identity of the table that a clone with this own identity was made of."""
     return properties.get(BASE_TABLE, identity)
 
 
 def table_row(store: Store, identifier: Identifier) -> Pointer:
-    """Return the row of a table.
-
-    Raises:
-        CatalogError: The table does not exist, or is a view.
-    """
+    """Return the row of a table; fails if it does not exist or is a view."""
     row = store.backend.get(identifier)
     if row is None or row.kind != "table":
         found = "does not exist" if row is None else "is a view"
@@ -86,11 +75,7 @@ def table_row(store: Store, identifier: Identifier) -> Pointer:
 
 
 def table_document(store: Store, identifier: Identifier) -> md.Document:
-    """Return the metadata of a table.
-
-    Raises:
-        CatalogError: The table does not exist, or is a view.
-    """
+    """Return the metadata of a table."""
     return store.load(table_row(store, identifier).location)
 
 
@@ -103,12 +88,7 @@ def open_branch(
 ) -> Staged[OpenedBranch]:
     """Stage the audit branch of a table, with its base tag and properties.
 
-    Args:
-        store: The catalog.
-        identifier: The table.
-        branch: The audit branch.
-        wanted: Properties of the table.
-        kept: A snapshot that the branch must have.
+    ``kept`` is a snapshot that the branch must have.
     """
     row = table_row(store, identifier)
     document = store.load(row.location)
@@ -186,11 +166,6 @@ def clone(
     If the audit branch has rows on the present ``main``, the clone starts with these rows.
 
     Args:
-        store: The catalog.
-        identifier: The table.
-        side_schema: The schema of the clone.
-        branch: The audit branch.
-        properties: Properties of the clone.
         folder: The folder of a clone with an identity of its own; None for a clone that has those
             of the table. In both cases it has the table's snapshots.
         kept: A snapshot that ``main`` of the clone must have.
@@ -214,7 +189,7 @@ def clone(
             return Staged(standing)
     changes = {
         **properties,
-        **GUARD_VALUES,
+        **GUARDS,
         BASE_METADATA: row.location,
         BASE_SNAPSHOT: "" if main is None else str(main),
     }
@@ -262,7 +237,6 @@ def is_outdated(store: Store, document: md.Document, live: md.Document) -> bool:
     """Return whether a clone can never be published, so that `clone` replaces it.
 
     Args:
-        store: The catalog.
         document: The metadata of the clone.
         live: The present metadata of the table.
     """

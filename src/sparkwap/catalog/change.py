@@ -24,24 +24,14 @@ DERIVED_BY_SERVER: str | None = None
 _MAX_LOG = "write.metadata.previous-versions-max"
 _MAX_LOG_DEFAULT = 100
 _REF_FIELDS = (
-    "snapshot-id",
-    "type",
-    "max-ref-age-ms",
-    "max-snapshot-age-ms",
-    "min-snapshots-to-keep",
-)
+    "snapshot-id", "type", "max-ref-age-ms", "max-snapshot-age-ms", "min-snapshots-to-keep",
+)  # fmt: skip
 _DEFINITION_UPDATES = frozenset(
     {
-        "upgrade-format-version",
-        "set-location",
-        "add-schema",
-        "set-current-schema",
-        "add-spec",
-        "set-default-spec",
-        "add-sort-order",
-        "set-default-sort-order",
+        "upgrade-format-version", "set-location", "add-schema", "set-current-schema", "add-spec",
+        "set-default-spec", "add-sort-order", "set-default-sort-order",
     }
-)
+)  # fmt: skip
 _REQUIRED_DEFINITION = (
     ("assert-current-schema-id", "current-schema-id", "current-schema-id"),
     ("assert-default-spec-id", "default-spec-id", "default-spec-id"),
@@ -56,7 +46,6 @@ class MetadataChange:
     """A change of the metadata of one table.
 
     Attributes:
-        base: The metadata document that is changed.
         updates: The updates, in the order in which they are applied.
         held: Branches and tags that must be as in ``base``, although no update names them.
     """
@@ -244,16 +233,12 @@ def _snapshots(document: md.Document) -> dict[int, int]:
 
 def _other_signs(document: md.Document) -> dict[Any, Any]:
     """Return what an update can change beside snapshots, branches and tags, by its name."""
-    kinds = ("statistics", "partition-statistics")
-    return {
-        **{("property", key): text for key, text in md.properties_of(document).items()},
-        **{("definition", key): value for key, value in md.definition(document).items()},
-        **{
-            (kind, one["snapshot-id"]): one.get("statistics-path", "")
-            for kind in kinds
-            for one in document.get(kind) or ()
-        },
-    }
+    found = {("property", key): text for key, text in md.properties_of(document).items()}
+    found |= {("definition", key): value for key, value in md.definition(document).items()}
+    for kind in ("statistics", "partition-statistics"):
+        for one in document.get(kind) or ():
+            found[kind, one["snapshot-id"]] = one.get("statistics-path", "")
+    return found
 
 
 # -- each of these applies one update to a document in place --------------------------------------

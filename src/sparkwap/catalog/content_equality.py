@@ -35,7 +35,6 @@ def same_rows(document: md.Document, old: int | None, new: int | None) -> bool:
     that applies delete files of other kinds drops a number of records that is not known.
 
     Args:
-        document: The table's metadata, with both snapshots.
         old: A snapshot of ``main``; None if there was none.
         new: A later snapshot.
     """
@@ -95,12 +94,7 @@ def _fields(kind: Any) -> dict[int, tuple[str, str, bool]]:
 def newest_with_same_rows(document: md.Document, head: int | None) -> dict[int, int]:
     """Return snapshot -> the newest one on the way from it to ``head`` that has the same rows.
 
-    Args:
-        document: The table's metadata.
-        head: A snapshot.
-
-    Returns:
-        The ancestors of ``head``, itself, and the expired ones that maintenance has named.
+    Of the ancestors of ``head``, itself, and the expired ones that maintenance has named.
     """
     found: dict[int, int] = {}
     newest = later = None
@@ -117,20 +111,28 @@ def newest_with_same_rows(document: md.Document, head: int | None) -> dict[int, 
 def rows_since(document: md.Document, snapshot_id: int | None) -> int | None:
     """Return the time when the rows of a snapshot last changed, in milliseconds since the epoch.
 
-    Compactions change no rows. None without a snapshot.
+    Compactions change no rows, nor does an append of no row. None without a snapshot.
     """
     snapshot = md.snapshot(document, snapshot_id) if snapshot_id is not None else None
     while snapshot is not None:
-        before = md.snapshot(document, snapshot.get("parent-snapshot-id") or -1)
-        if (snapshot.get("summary") or {}).get("operation") != "replace":
-            return int(snapshot["timestamp-ms"])
-        noted = md.count(snapshot, ROWS_SINCE)
+        summary = snapshot.get("summary") or {}
+        rewritten = summary.get("operation") == "replace"
+        noted = md.count(snapshot, ROWS_SINCE) if rewritten else None
         if noted is not None:
             return noted
-        if before is None:
+        before = md.snapshot(document, snapshot.get("parent-snapshot-id") or -1)
+        if before is None or not (rewritten or _is_empty(summary)):
             return int(snapshot["timestamp-ms"])
         snapshot = before
     return None
+
+
+def _is_empty(summary: Mapping[str, Any]) -> bool:
+    """Return whether a commit has added and removed nothing; False without its figures."""
+    changed = (
+        n for key, n in summary.items() if key.startswith(("added-", "deleted-", "removed-"))
+    )
+    return "total-records" in summary and all(str(number) == "0" for number in changed)
 
 
 def has_grown_from(document: md.Document, head: int, base: int | None) -> bool:
@@ -163,7 +165,6 @@ def follows_compaction(
     does not restore files that the compaction has replaced.
 
     Args:
-        live: The live table's metadata.
         base: The snapshot of ``main`` when the build began.
         built: The metadata with the candidate: the live table's, or its clone's.
         candidate: The audited snapshot.

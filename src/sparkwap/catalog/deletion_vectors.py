@@ -23,11 +23,7 @@ class VectorError(ValueError):
 
 
 def read(file: bytes, offset: int) -> BitMap64:
-    """Return the positions in the vector at an offset of a Puffin file.
-
-    Raises:
-        VectorError: There is no whole vector.
-    """
+    """Return the positions in the vector at an offset of a Puffin file."""
     from pyroaring import BitMap64
 
     length = int.from_bytes(file[offset : offset + 4], "big")
@@ -40,11 +36,7 @@ def read(file: bytes, offset: int) -> BitMap64:
 
 
 def write(vectors: Mapping[str, BitMap64]) -> tuple[bytes, dict[str, tuple[int, int]]]:
-    """Return a Puffin file, and the offset and length of the vector of each data file in it.
-
-    Args:
-        vectors: Location of a data file -> positions of its deleted rows.
-    """
+    """Return a Puffin file, and the offset and length of the vector of each data file in it."""
     content, blobs = bytearray(_PUFFIN), []
     places: dict[str, tuple[int, int]] = {}
     for path, positions in vectors.items():

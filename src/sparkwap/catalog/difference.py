@@ -6,42 +6,29 @@ restored definition, an append by PyIceberg.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import DERIVED_BY_SERVER, MetadataChange, Update, ref_map, set_field
 
-# Fields that no update sets: a REST catalog derives them from the updates, or from its clock.
-_DERIVED = frozenset(
+_KNOWN = frozenset(
     {
-        "current-snapshot-id",
-        "last-column-id",
-        "last-partition-id",
-        "last-sequence-number",
-        "last-updated-ms",
-        "metadata-log",
-        "next-row-id",
-        "partition-spec",
-        "schema",
+        # A REST catalog derives them from the updates, or from its clock.
+        "current-snapshot-id", "last-column-id", "last-partition-id", "last-sequence-number",
+        "last-updated-ms", "metadata-log", "next-row-id", "partition-spec", "schema",
         "snapshot-log",
+        # Updates set them, so they can now differ in their order only.
+        "current-schema-id", "default-sort-order-id", "default-spec-id", "format-version",
+        "location", "partition-specs", "partition-statistics", "properties", "schemas",
+        "snapshots", "sort-orders", "statistics",
     }
-)
-_UPDATABLE = frozenset(
-    {
-        "current-schema-id",
-        "default-sort-order-id",
-        "default-spec-id",
-        "format-version",
-        "location",
-        "partition-specs",
-        "partition-statistics",
-        "properties",
-        "schemas",
-        "snapshots",
-        "sort-orders",
-        "statistics",
-    }
+)  # fmt: skip
+# A list of definitions, the id in it, and the two parts of the name of the present one.
+_DEFINITIONS = (
+    ("schemas", "schema-id", "current", "schema"),
+    ("partition-specs", "spec-id", "default", "spec"),
+    ("sort-orders", "order-id", "default", "sort-order"),
 )
 
 
@@ -77,9 +64,7 @@ def _remaining(grown: md.Document, after: md.Document) -> list[Update]:
 def _reason(field: str) -> str | None:
     if field == "table-uuid":
         return "it would become another table"
-    # Fields that other updates set can now differ in their order only.
-    known = field in _DERIVED or field in _UPDATABLE
-    return DERIVED_BY_SERVER if known else f"no update changes {field}"
+    return DERIVED_BY_SERVER if field in _KNOWN else f"no update changes {field}"
 
 
 def view_updates(live: md.Document, document: md.Document) -> list[Update]:
@@ -116,53 +101,26 @@ def _same_but(one: md.Document, other: md.Document, *keys: str) -> bool:
 
 
 def _properties(before: md.Document, after: md.Document) -> list[Update]:
-    was, becomes = md.properties_of(before), md.properties_of(after)
-    changed = {key: value for key, value in becomes.items() if was.get(key) != value}
-    gone = sorted(set(was) - set(becomes))
-    return [
-        *([{"action": "set-properties", "updates": changed}] if changed else []),
-        *([{"action": "remove-properties", "removals": gone}] if gone else []),
-    ]
+    gone = dict.fromkeys(md.properties_of(before))
+    return [*MetadataChange(before).properties({**gone, **md.properties_of(after)}).updates]
 
 
 def _definition(before: md.Document, after: md.Document) -> list[Update]:
     updates: list[Update] = []
-    if before.get("format-version") != after.get("format-version"):
-        upgrade = {"action": "upgrade-format-version", "format-version": after["format-version"]}
-        updates.append(upgrade)
-    if before.get("location") != after.get("location"):
-        updates.append({"action": "set-location", "location": after["location"]})
-    updates += _listed(
-        before, after, "schemas", "schema-id", lambda new: {"action": "add-schema", "schema": new}
-    )
-    updates += _current(before, after, "current-schema-id", "set-current-schema", "schema-id")
-    updates += _listed(
-        before,
-        after,
-        "partition-specs",
-        "spec-id",
-        lambda new: {"action": "add-spec", "spec": new},
-    )
-    updates += _current(before, after, "default-spec-id", "set-default-spec", "spec-id")
-    updates += _listed(
-        before,
-        after,
-        "sort-orders",
-        "order-id",
-        lambda new: {"action": "add-sort-order", "sort-order": new},
-    )
-    updates += _current(
-        before, after, "default-sort-order-id", "set-default-sort-order", "sort-order-id"
-    )
+    verbs = {"format-version": "upgrade-format-version", "location": "set-location"}
+    for field, action in verbs.items():
+        if before.get(field) != after.get(field):
+            updates.append({"action": action, field: after[field]})
+    for key, id_key, present, noun in _DEFINITIONS:
+        updates += _listed(before, after, key, id_key, noun)
+        field = f"{present}-{noun}-id"
+        if before.get(field) != after.get(field):
+            updates.append({"action": f"set-{present}-{noun}", f"{noun}-id": after[field]})
     return updates
 
 
 def _listed(
-    before: md.Document,
-    after: md.Document,
-    key: str,
-    id_key: str,
-    update: Callable[[Any], Update],
+    before: md.Document, after: md.Document, key: str, id_key: str, noun: str
 ) -> list[Update]:
     """Return the additions to a list of definitions; the server assigns the next free ids."""
     was = {one[id_key]: one for one in before.get(key) or ()}
@@ -174,7 +132,7 @@ def _listed(
     first = max(was, default=-1) + 1
     if added != list(range(first, first + len(added))):
         return [set_field(key, after.get(key), f"{key} were added on both sides")]
-    return [update(becomes[one]) for one in added]
+    return [{"action": f"add-{noun}", noun: becomes[one]} for one in added]
 
 
 def _differ(one: Any, other: Any) -> bool:
@@ -184,14 +142,6 @@ def _differ(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) != len(other) or any(map(_differ, one, other))
     return (one or None) != (other or None)
-
-
-def _current(
-    before: md.Document, after: md.Document, key: str, action: str, field: str
-) -> list[Update]:
-    if before.get(key) == after.get(key):
-        return []
-    return [{"action": action, field: after[key]}]
 
 
 def _snapshots_and_refs(before: md.Document, after: md.Document) -> list[Update]:

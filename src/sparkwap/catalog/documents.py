@@ -20,11 +20,7 @@ _CACHED_DOCUMENTS = 1000
 
 
 class Documents:
-    """The metadata documents of a catalog; safe for use by several threads.
-
-    Args:
-        backend: The catalog.
-    """
+    """The metadata documents of a catalog; safe for use by several threads."""
 
     def __init__(self, backend: CatalogBackend) -> None:
         self.backend = backend
@@ -40,12 +36,7 @@ class Documents:
         self.backend.close()
 
     def load(self, location: str) -> md.Document:
-        """Return the metadata document in a file; cached, because metadata files never change.
-
-        Raises:
-            MetadataFileMissing: The file does not exist.
-            CatalogError: The file is no metadata file.
-        """
+        """Return the metadata document in a file; cached, because metadata files never change."""
         given = self.backend.document(location)
         if given is not None:
             return given
@@ -91,12 +82,9 @@ class Documents:
         return self._threads.map(function, values)
 
     def write(self, documents: Mapping[str, md.Document]) -> list[str]:
-        """Write metadata files, all or none.
+        """Write metadata files, all or none; returns their locations.
 
         If the catalog writes metadata itself, the documents stay in memory until `commit`.
-
-        Returns:
-            The locations of the files.
         """
         if not self.backend.takes_files:
             with self._lock:
@@ -110,11 +98,7 @@ class Documents:
         return list(documents)
 
     def delete(self, locations: Iterable[str]) -> list[str]:
-        """Delete files if they exist.
-
-        Returns:
-            Those that could not be deleted.
-        """
+        """Delete files if they exist; returns those that could not be deleted."""
         with self._lock:
             written = [one for one in locations if self._unwritten.pop(one, None) is None]
         gone = self.map(self.files.delete, written)

@@ -15,10 +15,8 @@ class DataFile:
     """A live data file of a state.
 
     Attributes:
-        path: Its location.
         sequence: Its data sequence number; only later deletes apply to it.
         rows: The number of its rows, deleted rows included.
-        size: Its size in bytes.
         partition: Its partition, as text; files of the same partition have the same text.
     """
 
@@ -34,11 +32,9 @@ class DeleteFile:
     """A live delete file, or one deletion vector in a file of several.
 
     Attributes:
-        path: Its location.
         offset: The offset of a deletion vector in its file; None for a delete file.
         target: The only data file whose rows it deletes; None if there may be several.
         equality: Whether it identifies rows by their values instead of their positions.
-        sequence: Its data sequence number.
         rows: The number of rows that it deletes.
     """
 
@@ -139,8 +135,6 @@ def transferable(base: StateFiles, built: StateFiles, main: StateFiles) -> FileC
     deletes as in ``base``.
 
     Args:
-        base: The files of the state that the change was built on.
-        built: The files after the change.
         main: The files of another state with the rows of ``base``. Files that all three states
             have may be left out of them.
 
@@ -187,11 +181,6 @@ def without_compacted(
     base: StateFiles, built: StateFiles, main: StateFiles
 ) -> tuple[FileChange, Mapping[str, Deletion]] | None:
     """Split a change into deletions of rows in compacted files, and the `transferable` rest.
-
-    Args:
-        base: The files of the state that the change was built on.
-        built: The files after the change.
-        main: The files of another state with the rows of ``base``.
 
     Returns:
         The rest, and the deletions by the path of the file of ``base`` that ``main`` has compacted;

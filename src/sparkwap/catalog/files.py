@@ -66,11 +66,7 @@ def rights_of(warehouse: str | None) -> int:
 
 
 def create_file(path: Path, rights: int) -> int:
-    """Create a new file, and the folders above it, with these rights; returns its descriptor.
-
-    Raises:
-        FileExistsError: The file exists.
-    """
+    """Create a new file, and the folders above it, with these rights; returns its descriptor."""
     make_folders(path.parent, rights)
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, rights & 0o666)
 
@@ -106,12 +102,7 @@ class Keys(Protocol):
 
 
 class WarehouseFiles:
-    """The files of a lake; safe for use by several threads.
-
-    Args:
-        properties: PyIceberg's catalog properties, which configure the access to object stores.
-        vended: The keys that the catalog vends, if it may vend some.
-    """
+    """The files of a lake; safe for use by several threads."""
 
     def __init__(self, properties: Mapping[str, str], vended: Keys | None = None) -> None:
         self._properties = dict(properties)
@@ -125,11 +116,7 @@ class WarehouseFiles:
         return not (self.vended and self.vended.vends)
 
     def read(self, location: str) -> bytes:
-        """Return the content of a file; decompressed if it has the suffix of a gzip file.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-        """
+        """Return the content of a file; decompressed if it has the suffix of a gzip file."""
         path = local_path(location)
         if path is not None:
             data = path.read_bytes()
@@ -170,11 +157,7 @@ class WarehouseFiles:
         checkpoint(METADATA_WRITTEN, file=location)
 
     def make_folder(self, location: str) -> None:
-        """Create a folder if it does not exist.
-
-        Raises:
-            CatalogError: The folder cannot be created.
-        """
+        """Create a folder if it does not exist."""
         path = local_path(location)
         try:
             if path is None:
@@ -186,10 +169,9 @@ class WarehouseFiles:
             raise write_failed(location, error) from error
 
     def delete(self, location: str) -> bool:
-        """Delete a file if it exists; a failure only leaves an orphan file, so it is no error.
+        """Delete a file if it exists; returns whether it is gone.
 
-        Returns:
-            Whether the file is gone.
+        A failure only leaves an orphan file, so it is no error.
         """
         path = local_path(location)
         try:
@@ -221,13 +203,10 @@ class WarehouseFiles:
                 path.rmdir()
 
     def delete_marker(self, folder: str) -> bool:
-        """Delete the object ``<folder>/`` of an object store, if the folder has no file.
+        """Delete the object ``<folder>/`` of an object store; False if the folder has a file.
 
         PyArrow writes it whenever it deletes an object of the folder. Nothing else may write to the
         folder meanwhile.
-
-        Returns:
-            Whether the folder has no file any more.
         """
         if any(not one.path.endswith("/") for one in self.listing(folder)):
             return False
@@ -375,14 +354,10 @@ def _write_new(path: Path, data: bytes, location: str, rights: int) -> None:
 def sync_folders(path: Path, made: Iterable[Path]) -> None:
     """Make the name of a new file durable, and those of the folders that were made for it."""
     for folder in (path.parent, *(one.parent for one in made)):
-        _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    # Some file systems cannot sync a folder; these do not lose entries, either.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        # Some file systems cannot sync a folder; these do not lose entries, either.
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)

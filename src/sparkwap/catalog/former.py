@@ -12,19 +12,9 @@ RESTORED_FROM = "wap.restored-from"
 
 
 def is_former(
-    document: md.Document,
-    former: md.Document,
-    location: str,
-    load: Callable[[str], md.Document],
+    document: md.Document, former: md.Document, location: str, load: Callable[[str], md.Document]
 ) -> bool:
-    """Return whether a table is a former one that came back.
-
-    Args:
-        document: The table's metadata.
-        former: The former table's metadata.
-        location: The former table's metadata file.
-        load: Reads a metadata file.
-    """
+    """Return whether a table is a former one that came back."""
     if md.identity(document) == md.identity(former):
         return True
     restored = md.properties_of(document).get(RESTORED_FROM)

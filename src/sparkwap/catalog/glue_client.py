@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sparkwap.catalog.pointers import Conflict, Unanswered
 from sparkwap.core import next_command
 from sparkwap.core.errors import CatalogError, ConfigError
+from sparkwap.core.text import first_line
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.glue import GlueCatalog
@@ -25,12 +26,10 @@ _CONFLICTS = frozenset({_TAKEN, _GONE, "ConcurrentModificationException"})
 # 500 on.
 _UNCLEAR = frozenset(
     {
-        "FederationSourceException",
-        "FederationSourceRetryableException",
-        "InternalServiceException",
-        "OperationTimeoutException",
+        "FederationSourceException", "FederationSourceRetryableException",
+        "InternalServiceException", "OperationTimeoutException",
     }
-)
+)  # fmt: skip
 _ADVICE = {
     "AccessDeniedException": "Give the role of this process the rights to databases and tables in "
     "Glue (glue:Get*, glue:CreateDatabase, glue:DeleteDatabase, glue:CreateTable, "
@@ -50,12 +49,7 @@ class GlueClient:
     """Sends requests to Glue; safe for use by several threads.
 
     Args:
-        name: The catalog's name.
         properties: PyIceberg's catalog properties: ``glue.*``, ``client.*``.
-
-    Raises:
-        ConfigError: A package is missing, or a property has a value that is not allowed.
-        CatalogError: The client cannot be made, as without a region.
     """
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
@@ -97,8 +91,6 @@ class GlueClient:
         Args:
             action: The name of the client's method. A deletion of nothing is no conflict.
             name: What is changed, for messages.
-            made: Looks up whether the change was made.
-            parameters: The parameters of the method.
 
         Raises:
             Conflict: The change was not made, because of the present state.
@@ -207,5 +199,5 @@ def code_of(error: Exception) -> str:
 
 
 def _said(error: Exception) -> str:
-    text = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
+    text = first_line(str(error)) or type(error).__name__
     return text if text.endswith(".") else f"{text}."

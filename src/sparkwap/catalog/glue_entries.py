@@ -18,20 +18,10 @@ _ICEBERG = "ICEBERG"
 
 # What is kept of a table: all that a request to change it may name.
 _KEPT = (
-    "Name",
-    "Description",
-    "Owner",
-    "LastAccessTime",
-    "LastAnalyzedTime",
-    "Retention",
-    "StorageDescriptor",
-    "PartitionKeys",
-    "ViewOriginalText",
-    "ViewExpandedText",
-    "TableType",
-    "Parameters",
-    "TargetTable",
-)
+    "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention",
+    "StorageDescriptor", "PartitionKeys", "ViewOriginalText", "ViewExpandedText", "TableType",
+    "Parameters", "TargetTable",
+)  # fmt: skip
 # Properties with locations of files outside of a table's folder.
 _OTHER_LOCATIONS = (
     "write.data.path",
@@ -64,11 +54,9 @@ def entry_of(schema: str, table: Mapping[str, Any]) -> Entry | None:
 
 
 def schema_properties_of(database: Mapping[str, Any]) -> dict[str, str]:
-    found = dict(database.get("Parameters") or {})
-    for key, text in (("location", "LocationUri"), ("comment", "Description")):
-        if database.get(text):
-            found[key] = database[text]
-    return found
+    more = {"location": database.get("LocationUri"), "comment": database.get("Description")}
+    parameters = database.get("Parameters") or {}
+    return {**parameters, **{key: text for key, text in more.items() if text}}
 
 
 def kept_of(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,11 +66,8 @@ def kept_of(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def pointing(table: Mapping[str, Any], location: str, document: Document) -> dict[str, Any]:
     """Return a table's entry that points to a metadata file."""
-    parameters = {
-        **(table.get("Parameters") or {}),
-        TABLE_TYPE: _ICEBERG,
-        METADATA_LOCATION: location,
-    }
+    own = {TABLE_TYPE: _ICEBERG, METADATA_LOCATION: location}
+    parameters = {**(table.get("Parameters") or {}), **own}
     # A former file may have rows that were erased since.
     parameters.pop(FORMER_LOCATION, None)
     storage = {**(table.get("StorageDescriptor") or {})}

@@ -45,12 +45,7 @@ class GlueMetastore(Metastore):
     Glue's names are in lower case: a name with capital letters is nobody's.
 
     Args:
-        name: The catalog's name, the same for Spark and PyIceberg.
         properties: PyIceberg's catalog properties: ``glue.*``, ``client.*``, ``warehouse``.
-
-    Raises:
-        ConfigError: A package is missing, or a property has a value that is not allowed.
-        CatalogError: The client cannot be made, as without a region.
     """
 
     has_views = False
@@ -63,7 +58,6 @@ class GlueMetastore(Metastore):
         self._skip_archive = not archives
 
     def pyiceberg(self) -> GlueCatalog:
-        """Return PyIceberg's catalog on the same connections."""
         from pyiceberg.catalog.glue import GlueCatalog
         from pyiceberg.io import PY_IO_IMPL
 

@@ -19,8 +19,6 @@ class TableHistory:
     """The history of a table, as far as it has not expired; a view has only its kind.
 
     Attributes:
-        identifier: Schema and name.
-        kind: ``table`` or ``view``.
         main: The present snapshot of ``main``; None if there is none.
         log: The moves of ``main``: the time (UTC) and the snapshot, oldest first.
         parents: The snapshots that exist, each with its parent.

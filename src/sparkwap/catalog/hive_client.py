@@ -14,21 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlparse
 
-from hive_metastore import ThriftHiveMetastore
-from hive_metastore.ttypes import (
-    CheckLockRequest,
-    ClientCapabilities,
-    GetTableRequest,
-    GetTablesRequest,
-    LockComponent,
-    LockLevel,
-    LockRequest,
-    LockState,
-    LockType,
-    ShowLocksRequest,
-    Table,
-    UnlockRequest,
-)
+from hive_metastore import ThriftHiveMetastore, ttypes
+from hive_metastore.ttypes import Table
 from pyiceberg.catalog.hive import (
     HIVE_KERBEROS_AUTH,
     HIVE_KERBEROS_SERVICE_NAME,
@@ -45,6 +32,7 @@ from sparkwap.catalog.files import FILE_IO
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Conflict
 from sparkwap.core.errors import CatalogError
+from sparkwap.core.text import first_line
 
 R = TypeVar("R")
 
@@ -71,12 +59,12 @@ class Client(ThriftHiveMetastore.Client):  # type: ignore[misc]
 
     def get_table(self, dbname: str, tbl_name: str) -> Table:
         """Return an entry."""
-        request = GetTableRequest(dbname, tbl_name, ClientCapabilities([]))
+        request = ttypes.GetTableRequest(dbname, tbl_name, ttypes.ClientCapabilities([]))
         return self.get_table_req(request).table
 
     def get_table_objects_by_name(self, dbname: str, tbl_names: list[str]) -> list[Table]:
         """Return the entries that exist."""
-        request = GetTablesRequest(dbname, tbl_names, ClientCapabilities([]))
+        request = ttypes.GetTablesRequest(dbname, tbl_names, ttypes.ClientCapabilities([]))
         return list(self.get_table_objects_by_name_req(request).tables)
 
 
@@ -101,11 +89,7 @@ class Connections:
         self._own = [threading.RLock() for _ in range(_OWN_LOCKS)]
 
     def read(self, function: Callable[[Client], R]) -> R:
-        """Return the answer to requests that change nothing; they are repeated once.
-
-        Raises:
-            CatalogError: The metastore does not answer.
-        """
+        """Return the answer to requests that change nothing; they are repeated once."""
         try:
             return self.use(function)
         except BROKEN:
@@ -119,28 +103,18 @@ class Connections:
     # the Thrift client are immutable.
 
     def use(self, function: Callable[[Client], R]) -> R:
-        """Call a function with a client that no other thread uses.
-
-        Raises:
-            CatalogError: No connection can be opened.
-        """
+        """Call a function with a client that no other thread uses."""
         transport, client = self._take()
-        kept = False
         try:
             result = function(client)
-            kept = True
-            return result
-        except BROKEN:
-            raise
-        except (TException, Conflict):
-            kept = True
-            raise
-        finally:
-            # Otherwise, an answer may still be on its way.
-            if kept:
+        except BaseException as error:
+            if isinstance(error, (TException, Conflict)) and not isinstance(error, BROKEN):
                 self._give(transport, client)
             else:
-                transport.close()
+                transport.close()  # an answer may still be on its way
+            raise
+        self._give(transport, client)
+        return result
 
     def locked(self, client: Client, identifier: Identifier, function: Callable[[], R]) -> R:
         """Call a function under the lock of a table, which Iceberg's writers take to commit.
@@ -154,8 +128,10 @@ class Connections:
 
     def _locked(self, client: Client, identifier: Identifier, function: Callable[[], R]) -> R:
         name = ".".join(identifier)
-        request = LockRequest(
-            component=[LockComponent(LockType.EXCLUSIVE, LockLevel.TABLE, *identifier)],
+        request = ttypes.LockRequest(
+            component=[
+                ttypes.LockComponent(ttypes.LockType.EXCLUSIVE, ttypes.LockLevel.TABLE, *identifier)
+            ],
             user=user(),
             hostname=socket.gethostname(),
             agentInfo=f"sparkwap-{uuid.uuid4()}",
@@ -181,8 +157,8 @@ class Connections:
     def _wait(self, client: Client, lock_id: int, state: int, name: str) -> None:
         end = time.monotonic() + LOCK_SECONDS
         pause = _FIRST_PAUSE
-        while state != LockState.ACQUIRED:
-            if state != LockState.WAITING or time.monotonic() > end:
+        while state != ttypes.LockState.ACQUIRED:
+            if state != ttypes.LockState.WAITING or time.monotonic() > end:
                 raise CatalogError(
                     f"The lock of {name} in the Hive metastore was not free for "
                     f"{LOCK_SECONDS:.0f} seconds. Nothing was changed. Another writer holds it; "
@@ -192,7 +168,7 @@ class Connections:
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE)
             try:
-                state = client.check_lock(CheckLockRequest(lockid=lock_id)).state
+                state = client.check_lock(ttypes.CheckLockRequest(lockid=lock_id)).state
             except BROKEN as error:
                 raise self.silent(error) from error
             except TException as error:
@@ -201,9 +177,9 @@ class Connections:
     def _unlock(self, client: Client, lock_id: int) -> None:
         """Release a lock; one that stays ends by itself."""
         try:
-            client.unlock(UnlockRequest(lock_id))
+            client.unlock(ttypes.UnlockRequest(lock_id))
         except BROKEN:
-            self._try(lambda other: other.unlock(UnlockRequest(lock_id)))
+            self._try(lambda other: other.unlock(ttypes.UnlockRequest(lock_id)))
         except TException:
             pass
 
@@ -212,9 +188,11 @@ class Connections:
 
         def unlock(client: Client) -> None:
             schema, name = identifier
-            for one in client.show_locks(ShowLocksRequest(dbname=schema, tablename=name)).locks:
+            for one in client.show_locks(
+                ttypes.ShowLocksRequest(dbname=schema, tablename=name)
+            ).locks:
                 if one.agentInfo == agent:
-                    client.unlock(UnlockRequest(one.lockid))
+                    client.unlock(ttypes.UnlockRequest(one.lockid))
 
         self._try(unlock)
 
@@ -320,8 +298,7 @@ class _PyIcebergClient(_HiveClient):
 
 def said(error: BaseException) -> str:
     """Return the first line of an error's message."""
-    text = str(getattr(error, "message", None) or error).strip()
-    return (text.splitlines() or [""])[0] or type(error).__name__
+    return first_line(str(getattr(error, "message", None) or error)) or type(error).__name__
 
 
 def user() -> str:

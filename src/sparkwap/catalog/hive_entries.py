@@ -19,7 +19,7 @@ from pyiceberg.types import NestedField
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.pointers import Pointer
-from sparkwap.catalog.sparksql import current_schema
+from sparkwap.catalog.sparksql import by_id, current_schema
 
 LOCATION = "metadata_location"
 LOCK_ENABLED = "engine.hive.lock-enabled"
@@ -37,18 +37,10 @@ _PURGE = "external.table.purge"
 # Facts that are no more true. The hash, of encrypted tables, is of the bytes that Iceberg would
 # write; without it, Iceberg compares the keys instead.
 _FORMER = (
-    "metadata_hash",
-    "COLUMN_STATS_ACCURATE",
-    "current-schema",
-    "current-snapshot-id",
-    "current-snapshot-timestamp-ms",
-    "current-snapshot-summary",
-    "default-partition-spec",
-    "default-sort-order",
-    "numFiles",
-    "numRows",
-    "totalSize",
-)
+    "metadata_hash", "COLUMN_STATS_ACCURATE", "current-schema", "current-snapshot-id",
+    "current-snapshot-timestamp-ms", "current-snapshot-summary", "default-partition-spec",
+    "default-sort-order", "numFiles", "numRows", "totalSize",
+)  # fmt: skip
 _COUNTS = {
     "numFiles": "total-data-files",
     "numRows": "total-records",
@@ -82,26 +74,37 @@ def new_entry(
     """Return the entry of a new table or view.
 
     Args:
-        pointer: Its name, kind and metadata file.
-        document: The content of the metadata file.
         owner: Its owner, unless a property names one.
         limit: The longest value of a parameter that describes the metadata.
         hive2: Whether Hive has no timestamps with time zone.
     """
-    now = int(time.time())
-    table = Table(
-        tableName=pointer.identifier[1],
-        dbName=pointer.identifier[0],
-        owner=md.properties_of(document).get(_OWNER, owner),
-        createTime=now,
-        lastAccessTime=now,
+    is_table = pointer.kind == "table"
+    table = _entry(
+        pointer.identifier,
+        md.properties_of(document).get(_OWNER, owner),
+        _TABLE if is_table else _VIEW,
+        {"EXTERNAL": "TRUE"} if is_table else {},
         retention=2**31 - 1,
-        partitionKeys=[],
-        parameters={"EXTERNAL": "TRUE"} if pointer.kind == "table" else {},
-        tableType=_TABLE if pointer.kind == "table" else _VIEW,
     )
     update_entry(table, pointer.kind, pointer.location, document, limit, hive2=hive2)
     return table
+
+
+def _entry(
+    identifier: Identifier, owner: str, kind: str, parameters: dict[str, str], **more: Any
+) -> Table:
+    now = int(time.time())
+    return Table(
+        dbName=identifier[0],
+        tableName=identifier[1],
+        owner=owner,
+        createTime=now,
+        lastAccessTime=now,
+        partitionKeys=[],
+        parameters=parameters,
+        tableType=kind,
+        **more,
+    )
 
 
 def update_entry(
@@ -142,12 +145,11 @@ def update_entry(
 
 def columns_of(document: md.Document, *, hive2: bool) -> list[FieldSchema]:
     """Return the columns with Hive's types."""
-    fields = current_schema(document).get("fields") or ()
     return [
         FieldSchema(
             one["name"], _type(one, hive2), (one.get("doc") or "")[:_COMMENT_LENGTH] or None
         )
-        for one in fields
+        for one in current_schema(document).get("fields") or ()
     ]
 
 
@@ -161,21 +163,10 @@ def mark_entry(schema: str, name: str, text: str, owner: str) -> Table:
 
     The text is the view's, because some of Hive's databases limit parameters to 4,000 characters.
     """
-    now = int(time.time())
-    return Table(
-        tableName=mark_name(name),
-        dbName=schema,
-        owner=owner,
-        createTime=now,
-        lastAccessTime=now,
-        retention=0,
-        sd=_storage([], {}),
-        partitionKeys=[],
-        parameters={_MARK: name, _TYPE: "SPARKWAP-MARK"},
-        viewOriginalText=text,
-        viewExpandedText=text,
-        tableType=_VIEW,
-    )
+    parameters = {_MARK: name, _TYPE: "SPARKWAP-MARK"}
+    texts = {"viewOriginalText": text, "viewExpandedText": text}
+    identifier = (schema, mark_name(name))
+    return _entry(identifier, owner, _VIEW, parameters, retention=0, sd=_storage([], {}), **texts)
 
 
 def mark_of(table: Table) -> str | None:
@@ -250,14 +241,13 @@ def _description(document: md.Document, kind: Kind) -> dict[str, str]:
         found["current-snapshot-id"] = str(current["snapshot-id"])
         found["current-snapshot-timestamp-ms"] = str(current["timestamp-ms"])
         found["current-snapshot-summary"] = _text(current.get("summary") or {})
-    for name, lists, key in (
-        ("default-partition-spec", "partition-specs", "spec-id"),
-        ("default-sort-order", "sort-orders", "order-id"),
+    for name, lists, key, present in (
+        ("default-partition-spec", "partition-specs", "spec-id", "default-spec-id"),
+        ("default-sort-order", "sort-orders", "order-id", "default-sort-order-id"),
     ):
-        wanted = document.get("default-spec-id" if key == "spec-id" else "default-sort-order-id")
-        for one in document.get(lists) or ():
-            if one.get(key) == wanted and one.get("fields"):
-                found[name] = _text(one)
+        one = by_id(document.get(lists), key, document.get(present)) or {}
+        if one.get("fields"):
+            found[name] = _text(one)
     return found
 
 

@@ -19,16 +19,8 @@ from sparkwap.catalog.pointers import Conflict, Pointer
 from sparkwap.core.errors import CatalogError, ConfigError
 
 try:
-    from hive_metastore.ttypes import (
-        AlreadyExistsException,
-        Database,
-        EnvironmentContext,
-        InvalidObjectException,
-        InvalidOperationException,
-        MetaException,
-        NoSuchObjectException,
-        Table,
-    )
+    from hive_metastore import ttypes
+    from hive_metastore.ttypes import Table
 
     from sparkwap.catalog import hive_entries as entries
     from sparkwap.catalog.hive_client import Client, Hive4Catalog, said, user
@@ -66,7 +58,6 @@ class HiveMetastore(HiveRequests, Metastore):
     Hive keeps all names in lower case, so that a name with capitals does not exist.
 
     Args:
-        name: The catalog's name, the same for Spark and PyIceberg.
         properties: PyIceberg's catalog properties: ``uri``, ``warehouse``, ``ugi``,
             ``hive.kerberos-authentication``, ``hive.kerberos-service-name``,
             ``hive.hive2-compatible``; `LOCKS` and `PARAMETER_LENGTH`.
@@ -107,7 +98,7 @@ class HiveMetastore(HiveRequests, Metastore):
         if not is_folded(schema):
             return None
 
-        def database(client: Client) -> Database | None:
+        def database(client: Client) -> ttypes.Database | None:
             try:
                 return client.get_database(schema)
             except NO_SCHEMA:
@@ -130,7 +121,7 @@ class HiveMetastore(HiveRequests, Metastore):
         """
         _require_folded(schema)
         rest = {key: value for key, value in properties.items() if key != "comment"}
-        database = Database(
+        database = ttypes.Database(
             name=schema,
             description=properties.get("comment"),
             locationUri=location,
@@ -143,7 +134,7 @@ class HiveMetastore(HiveRequests, Metastore):
             self._files.make_folder(location)
             try:
                 self._change(schema, lambda client: client.create_database(database))
-            except AlreadyExistsException:
+            except ttypes.AlreadyExistsException:
                 return False
         return True
 
@@ -152,10 +143,9 @@ class HiveMetastore(HiveRequests, Metastore):
             return True
         try:
             self._change(
-                schema,
-                lambda client: client.drop_database(schema, deleteData=False, cascade=False),
+                schema, lambda client: client.drop_database(schema, deleteData=False, cascade=False)
             )
-        except InvalidOperationException:
+        except ttypes.InvalidOperationException:
             return False
         except NO_SCHEMA:
             return True
@@ -169,7 +159,7 @@ class HiveMetastore(HiveRequests, Metastore):
         def create(client: Client) -> None:
             try:
                 client.create_table(table)
-            except (AlreadyExistsException, MetaException) as error:
+            except (ttypes.AlreadyExistsException, ttypes.MetaException) as error:
                 # After an error of its database, Hive tries again: the first try may have been
                 # made.
                 (found,) = self._looked_up(client, pointer.identifier)
@@ -181,9 +171,9 @@ class HiveMetastore(HiveRequests, Metastore):
 
         try:
             self._change(name, create)
-        except AlreadyExistsException as error:
+        except ttypes.AlreadyExistsException as error:
             raise Conflict(None, f"{name} exists") from error
-        except (InvalidObjectException, *NO_SCHEMA) as error:
+        except (ttypes.InvalidObjectException, *NO_SCHEMA) as error:
             schema = pointer.identifier[0]
             if self.schema_properties(schema) is None:
                 raise Conflict(None, f"the schema {schema} does not exist") from error
@@ -212,7 +202,7 @@ class HiveMetastore(HiveRequests, Metastore):
         def drop(client: Client, _table: Table) -> None:
             try:
                 drop_table(client, entry.pointer.identifier)
-            except MetaException:
+            except ttypes.MetaException:
                 (found,) = self._looked_up(client, entry.pointer.identifier)
                 if found is not None:
                     raise
@@ -236,16 +226,16 @@ class HiveMetastore(HiveRequests, Metastore):
             try:
                 client.create_table(table)
                 return True
-            except AlreadyExistsException:
+            except ttypes.AlreadyExistsException:
                 pass
-            except (InvalidObjectException, *NO_SCHEMA) as error:
+            except (ttypes.InvalidObjectException, *NO_SCHEMA) as error:
                 raise Conflict(None, f"{schema}: {said(error)}") from error
             try:
                 client.alter_table_with_environment_context(
-                    *identifier, table, EnvironmentContext({})
+                    *identifier, table, ttypes.EnvironmentContext({})
                 )
                 return True
-            except (InvalidOperationException, NoSuchObjectException):
+            except (ttypes.InvalidOperationException, ttypes.NoSuchObjectException):
                 return False
 
         # Another writer may create or remove the mark between two requests.

@@ -6,14 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from typing import TypeVar
 
-from hive_metastore.ttypes import (
-    EnvironmentContext,
-    InvalidOperationException,
-    MetaException,
-    NoSuchObjectException,
-    Table,
-    UnknownDBException,
-)
+from hive_metastore import ttypes
+from hive_metastore.ttypes import Table
 from thrift.Thrift import TApplicationException, TException
 
 from sparkwap.catalog import hive_entries as entries
@@ -23,7 +17,7 @@ from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Conflict, Unanswered
 from sparkwap.core.errors import CatalogError
 
-NO_SCHEMA = (NoSuchObjectException, UnknownDBException)
+NO_SCHEMA = (ttypes.NoSuchObjectException, ttypes.UnknownDBException)
 """Errors of a request about something that does not exist."""
 
 _ENTRIES_AT_ONCE = 100
@@ -32,11 +26,7 @@ R = TypeVar("R")
 
 
 class HiveRequests:
-    """Sends requests to a Hive metastore; safe for use by several threads.
-
-    Args:
-        properties: See `sparkwap.catalog.hive_client.Connections`.
-    """
+    """Sends requests to a Hive metastore; safe for use by several threads."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._connections = Connections(properties)
@@ -79,7 +69,7 @@ class HiveRequests:
         """Write an entry, if its metadata file is as it was read."""
         identifier = entry.pointer.identifier
         name = ".".join(identifier)
-        context = EnvironmentContext(
+        context = ttypes.EnvironmentContext(
             {
                 "DO_NOT_UPDATE_STATS": "true",
                 "expected_parameter_key": entries.LOCATION,
@@ -88,9 +78,9 @@ class HiveRequests:
         )
         try:
             client.alter_table_with_environment_context(*identifier, table, context)
-        except NoSuchObjectException as error:
+        except ttypes.NoSuchObjectException as error:
             raise gone(entry) from error
-        except (InvalidOperationException, MetaException) as error:
+        except (ttypes.InvalidOperationException, ttypes.MetaException) as error:
             # After an error of its database, Hive tries again: the first try may have been made.
             after, now = self._looked_up(client, entries.identifier_of(table), identifier)
             if location_of(after) == location_of(table):
@@ -135,7 +125,7 @@ class HiveRequests:
             if error.type == TApplicationException.UNKNOWN_METHOD:
                 raise self._connections.refused(error, what) from error
             raise Unanswered(f"{what}: {said(error)}", lost=False) from error
-        except MetaException as error:
+        except ttypes.MetaException as error:
             raise self._connections.refused(error, what) from error
 
 

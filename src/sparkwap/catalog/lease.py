@@ -36,13 +36,7 @@ _SAME_START_SECONDS = 60.0
 
 
 class Holding:
-    """A lease that is renewed by a thread until it is released.
-
-    Args:
-        leases: The catalog's leases.
-        lease: The lease, which the run has taken.
-        every: Seconds between two renewals.
-    """
+    """A lease that a thread renews each ``every`` seconds until it is released."""
 
     def __init__(self, leases: Leases, lease: Lease, every: float = RENEW_SECONDS) -> None:
         self._leases = leases
@@ -83,11 +77,7 @@ class Holding:
 def hold(
     leases: Leases, *, run_id: str, branch: str, command: str, every: float = RENEW_SECONDS
 ) -> Holding:
-    """Take the lease of a run of this process, and keep renewing it.
-
-    Raises:
-        CatalogError: The catalog cannot be written.
-    """
+    """Take the lease of a run of this process, and keep renewing it."""
     from sqlalchemy.exc import DBAPIError
 
     pid = os.getpid()
@@ -111,16 +101,11 @@ def hold(
 
 
 def alive(
-    lease: Lease,
-    now: float,
-    *,
-    machine: str | None = None,
-    started: ProcessStarted | None = None,
+    lease: Lease, now: float, *, machine: str | None = None, started: ProcessStarted | None = None
 ) -> bool:
     """Return whether the run of a lease is alive, as far as this machine can know.
 
     Args:
-        lease: The lease.
         now: The catalog's time.
         machine: The machine that checks; by default, this machine.
         started: Returns the start of a process; by default, of a process of this machine.

@@ -47,10 +47,7 @@ class Lease:
     """A run is at work on an audit branch.
 
     Attributes:
-        run_id: The run.
-        branch: The audit branch of the run.
         command: The command of the run: ``build``, ``wap_publish``, ...
-        pid: The process of the run.
         process_started: The start of that process, in seconds since the epoch by its machine's
             clock. Systems reuse process ids.
         host: The name of the machine, for people.
@@ -95,19 +92,11 @@ class Leases(ABC):
 
     @abstractmethod
     def take(self, lease: Lease) -> Lease:
-        """Write a lease; replaces a lease of the same run.
-
-        Returns:
-            The lease with its times.
-        """
+        """Write a lease, which replaces one of the same run; returns it with its times."""
 
     @abstractmethod
     def renew(self, lease: Lease) -> Lease | None:
-        """Renew a lease.
-
-        Returns:
-            The lease with its new time; None if another process has removed it.
-        """
+        """Return the lease with a new time; None if another process has removed it."""
 
     @abstractmethod
     def release(self, run_id: str) -> None:
@@ -121,17 +110,12 @@ class Leases(ABC):
     def guard(self, check: Check) -> Guard:
         """Return a check of the leases for `Staged.guard`, in the transaction if there is one.
 
-        Args:
-            check: Gets the leases and the time, and raises to stop the transaction.
+        ``check`` gets the leases and the time, and raises to stop the transaction.
         """
 
 
 class SqlLeases(Leases):
-    """Leases by the clock of a SQL catalog's database.
-
-    Args:
-        rows: The database.
-    """
+    """Leases by the clock of a SQL catalog's database."""
 
     def __init__(self, rows: SqlBackend) -> None:
         self._rows = rows
@@ -185,7 +169,7 @@ class LeasesWithoutAClock(Leases):
         return taken
 
     def renew(self, lease: Lease) -> Lease | None:
-        if not self._has(lease.run_id):
+        if all(one.run_id != lease.run_id for one in self.all()):
             return None
         renewed = replace(lease, renewed=self.now())
         self._put(renewed)
@@ -202,26 +186,18 @@ class LeasesWithoutAClock(Leases):
         """Create the ledger's schema if it does not exist."""
 
     @abstractmethod
-    def _has(self, run_id: str) -> bool:
-        """Return whether a run has a lease."""
-
-    @abstractmethod
     def _put(self, lease: Lease) -> None:
         """Write a lease; replaces one of the same run."""
 
 
 class CatalogLeases(LeasesWithoutAClock):
-    """Leases in any catalog whose namespaces have properties.
-
-    Args:
-        catalog: Returns PyIceberg's catalog.
-    """
+    """Leases in any catalog whose namespaces have properties."""
 
     def __init__(self, catalog: Callable[[], Catalog]) -> None:
         self._catalog = catalog
 
     def release(self, run_id: str) -> None:
-        if self._has(run_id):
+        if _key(run_id) in self._properties():
             self._change(removals={_key(run_id)})
 
     def all(self) -> list[Lease]:
@@ -229,9 +205,6 @@ class CatalogLeases(LeasesWithoutAClock):
 
     def _ensure_ledger(self) -> None:
         self._catalog().create_namespace_if_not_exists(LEDGER_SCHEMA)
-
-    def _has(self, run_id: str) -> bool:
-        return _key(run_id) in self._properties()
 
     def _put(self, lease: Lease) -> None:
         self._change(updates={_key(lease.run_id): _dump(lease)})
@@ -251,12 +224,7 @@ class CatalogLeases(LeasesWithoutAClock):
 
 
 class MetastoreLeases(LeasesWithoutAClock):
-    """Leases as entries of a metastore.
-
-    Args:
-        metastore: The metastore.
-        ensure_schema: Creates a schema if it does not exist.
-    """
+    """Leases as entries of a metastore."""
 
     def __init__(self, metastore: Metastore, ensure_schema: Callable[[str], None]) -> None:
         self._metastore = metastore
@@ -270,9 +238,6 @@ class MetastoreLeases(LeasesWithoutAClock):
 
     def _ensure_ledger(self) -> None:
         self._ensure_schema(LEDGER_SCHEMA)
-
-    def _has(self, run_id: str) -> bool:
-        return _mark(run_id) in self._metastore.marks(LEDGER_SCHEMA)
 
     def _put(self, lease: Lease) -> None:
         self._metastore.put_mark(LEDGER_SCHEMA, _mark(lease.run_id), _dump(lease))

@@ -93,11 +93,8 @@ def refs_of(document: Document) -> dict[str, RefState]:
 
 def snapshot(document: Document, snapshot_id: int) -> Document | None:
     """Return the snapshot with this id; None if the document does not have it."""
-    for candidate in document.get("snapshots") or ():
-        if candidate["snapshot-id"] == snapshot_id:
-            found: Document = candidate
-            return found
-    return None
+    snapshots = document.get("snapshots") or ()
+    return next((one for one in snapshots if one["snapshot-id"] == snapshot_id), None)
 
 
 def count(snapshot: Document | None, name: str) -> int | None:
@@ -108,14 +105,8 @@ def count(snapshot: Document | None, name: str) -> int | None:
 
 def definition(document: Document) -> dict[str, Any]:
     """Return the parts that define a table: schema, layout, location and format version."""
-    keys = (
-        "current-schema-id",
-        "default-spec-id",
-        "default-sort-order-id",
-        "location",
-        "format-version",
-    )
-    return {key: document.get(key) for key in keys}
+    keys = ("current-schema-id", "default-spec-id", "default-sort-order-id")
+    return {key: document.get(key) for key in (*keys, "location", "format-version")}
 
 
 def ancestors(document: Document, head: int | None) -> Iterator[Document]:
@@ -187,24 +178,18 @@ def copied(document: Document, location: str, properties: Mapping[str, str]) -> 
 
 
 def with_own_folder(document: Document, location: str, properties: Mapping[str, str]) -> Document:
-    """Return a table's metadata as that of another table, with its snapshots, branches and tags.
+    """Return a table's metadata as that of another one in the folder ``location``.
 
-    Args:
-        document: The table's metadata.
-        location: The folder of the other table.
-        properties: More properties.
+    The other table has the same snapshots, branches and tags.
     """
+    others = other_folders(folders_of(document))
     return {
         **document,
         "table-uuid": str(uuid.uuid4()),
         "location": location,
         # The former metadata files are not the other table's.
         "metadata-log": [],
-        "properties": {
-            **properties_of(document),
-            **properties,
-            **other_folders(folders_of(document)),
-        },
+        "properties": {**properties_of(document), **properties, **others},
     }
 
 

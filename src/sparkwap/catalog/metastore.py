@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 class Entry:
     """An entry of a table or view, as it was read.
 
-    Attributes:
-        pointer: Its name, kind and metadata file.
-        token: What the metastore needs to change exactly this state of the entry.
+    ``token`` is what the metastore needs to change exactly this state of the entry.
     """
 
     pointer: Pointer
@@ -70,13 +68,7 @@ class Metastore(Protocol):
         """Return the properties of a schema; None if it does not exist."""
 
     def create_schema(self, schema: str, location: str, properties: Mapping[str, str]) -> bool:
-        """Create a schema; returns False if it exists.
-
-        Args:
-            schema: Its name.
-            location: The folder of its tables.
-            properties: Its properties.
-        """
+        """Create a schema with a folder for its tables; returns False if it exists."""
 
     def drop_schema(self, schema: str) -> bool:
         """Drop a schema without members; returns False if it has members (of any format)."""
@@ -86,7 +78,6 @@ class Metastore(Protocol):
 
         Args:
             pointer: The name, which has to be free, the kind, and the metadata file.
-            document: The content of the metadata file.
 
         Raises:
             Conflict: The name is taken, or the schema does not exist.
@@ -97,11 +88,6 @@ class Metastore(Protocol):
 
         What other engines have written to the entry stays, except for columns and the name of a
         former metadata file.
-
-        Args:
-            entry: The entry, from `entry` or `entries`.
-            location: The new metadata file.
-            document: Its content.
 
         Raises:
             Conflict: The entry has changed or is gone.

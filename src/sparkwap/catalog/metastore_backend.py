@@ -40,9 +40,7 @@ class MetastoreBackend(SequentialBackend):
     """The tables and views of a metastore; safe for use by several threads.
 
     Args:
-        name: The catalog's name, the same for Spark and PyIceberg.
         properties: PyIceberg's catalog properties; ``warehouse`` is the folder of new tables.
-        metastore: The client of the metastore.
     """
 
     takes_files = True
@@ -152,10 +150,8 @@ class MetastoreBackend(SequentialBackend):
             raise Conflict(None, f"schema {schema} got a new member meanwhile")
 
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
-        states = [self._fate_of(swap) for swap in swaps]
-        if all(state == "made" for state in states):
-            return "made"
-        return "not made" if all(state == "not made" for state in states) else "unknown"
+        states = {self._fate_of(swap) for swap in swaps}
+        return states.pop() if len(states) == 1 else "unknown"
 
     def register(self, row: Pointer) -> None:
         self.metastore.create(row, self._read(row.location))

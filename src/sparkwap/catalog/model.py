@@ -16,18 +16,9 @@ Kind = Literal["table", "view"]
 How = Literal["branch", "clone", "new", "view", "replace"]
 
 Difference = Literal[
-    "main",
-    "table",
-    "definition",
-    "standing",
-    "read",
-    "alike",
-    "branch",
-    "side",
-    "history",
-    "tag",
-    "other",
-]
+    "main", "table", "definition", "standing", "read", "alike",
+    "branch", "side", "history", "tag", "other",
+]  # fmt: skip
 """The kind of a difference between the audited state and the present state.
 
 On the readers' side: ``main`` has moved; the ``table`` is another table or missing; its
@@ -42,7 +33,6 @@ class ColumnState:
     """A column as ``describe`` shows it.
 
     Attributes:
-        name: The column's name.
         type: Spark SQL type text: ``bigint``, ``decimal(10,2)``, ``array<struct<a:int>>``.
         required: True if the column is declared ``not null``.
         doc: The column's comment, or None.
@@ -67,19 +57,14 @@ class TableState:
     """A table or view as one metadata file describes it.
 
     Attributes:
-        identifier: Schema and name.
         kind: ``table`` or ``view``; a view has no snapshots, refs or layout.
         uuid: The identity, which a rename does not change, and which a clone shares.
-        metadata_location: The metadata file that the catalog points to.
         location: The folder of the table's files.
         main: The snapshot id of ``main``; None if the table has no snapshot.
         refs: Branches and tags by name, with ``main``.
-        columns: The columns, in order.
         partitioning: Spark DDL terms: ``days(ts)``, ``region``, ``bucket(16, id)``.
         sort_order: Spark DDL terms: ``a asc nulls first``.
         properties: Table properties, with ``comment``.
-        format_version: Iceberg's format version.
-        comment: The table's comment, or None.
     """
 
     identifier: Identifier
@@ -156,10 +141,8 @@ class Discarded:
     """The result of a discard.
 
     Attributes:
-        branch: The audit branch.
         tables: The tables that had the branch.
         side: The members of its side schemas.
-        schemas: Its side schemas.
         kept: Schemas of users with names like side schemas of the branch, which were not dropped.
     """
 
@@ -194,7 +177,6 @@ class Candidate:
 
     Attributes:
         identifier: ``(schema, name)`` under which it is published.
-        branch: The audit branch.
         how: ``branch`` of the live table, or ``side`` for an object in the side schema: a new
             table, a clone, a view, a replacement.
         base: The snapshot of ``main`` that the branch or clone started from; None without one.
@@ -231,11 +213,7 @@ class Candidate:
 
     @property
     def head(self) -> int:
-        """The snapshot of a candidate on a branch.
-
-        Raises:
-            ValueError: It is a side object, or its build has not ended.
-        """
+        """The snapshot of a candidate on a branch."""
         if self.how != "branch":
             raise ValueError(f"{self.name} is not on a branch")
         return int(str(self.token))
@@ -246,7 +224,6 @@ class PublishedEntry:
     """One table or view of a publish, with all facts that a rollback needs.
 
     Attributes:
-        identifier: The live table or view.
         how: ``branch``: ``main`` moved. ``clone``: the table got the metadata of its clone.
             ``new``: a new table. ``view``: a new view, or one that replaced a view. ``replace``:
             the object replaced another table or view.
@@ -266,12 +243,7 @@ class PublishedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A table or view that a run has read but not built, and its state then.
-
-    Attributes:
-        identifier: The name of the table or view.
-        token: Its state; see `sparkwap.catalog.read_dependencies.token`.
-    """
+    """A table or view that a run has read but not built, and its `read_dependencies.token` then."""
 
     identifier: Identifier
     token: str
@@ -296,13 +268,7 @@ class PublishReceipt:
 
 @dataclass(frozen=True, slots=True)
 class UndonePublish:
-    """A publish that a rollback undoes, for the ledger.
-
-    Attributes:
-        publish_id: The publish.
-        branch: The audit branch of the publish.
-        entries: All tables and views of the publish.
-    """
+    """A publish that a rollback undoes, for the ledger, with all its tables and views."""
 
     publish_id: str
     branch: str
@@ -314,7 +280,6 @@ class Mismatch:
     """A difference between the expected state and the present state.
 
     Attributes:
-        identifier: The live table or view.
         what: The part that differs, in words: ``main``, ``audit branch 'x'``, ``definition``, ...
         expected: The expected state, in words.
         found: The present state, in words.

@@ -14,13 +14,7 @@ Load = Callable[[str], md.Document]
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """The changes of one table or view.
-
-    Attributes:
-        entry: The entry of the receipt.
-        swaps: The row changes.
-        writes: The metadata files to write, by location.
-    """
+    """The changes of one table or view, and the metadata files to write, by location."""
 
     entry: PublishedEntry
     swaps: Sequence[PointerUpdate]
@@ -53,22 +47,14 @@ def row_words(row: Pointer | None) -> str:
 
 
 def require_table(identifier: Identifier, row: Pointer | None) -> Pointer:
-    """Return the row if it is that of a table.
-
-    Raises:
-        Differs: There is no row, or it is that of a view.
-    """
+    """Return the row if it is that of a table."""
     if row is None or row.kind != "table":
         raise Differs(identifier, "table", "a table", row_words(row), "table")
     return row
 
 
 def require_main(identifier: Identifier, document: md.Document, expected: int | None) -> None:
-    """Check that ``main`` is at a snapshot.
-
-    Raises:
-        Differs: It is at another one.
-    """
+    """Check that ``main`` is at a snapshot."""
     main = md.main_of(document)
     if main != expected:
         raise Differs(identifier, "main", snapshot_words(expected), snapshot_words(main), "main")

@@ -46,7 +46,6 @@ class PointerUpdate:
 
     Attributes:
         before: The required present row.
-        after: The new row.
         change: The change of the metadata from ``before`` to ``after``; None if ``after`` is
             another object or an earlier state. SQL catalogs do not need it.
     """
@@ -59,9 +58,7 @@ class PointerUpdate:
 class Unanswered(Exception):
     """The catalog failed while it made changes.
 
-    Attributes:
-        reason: The catalog's message.
-        lost: True if the connection broke, so that the changes may still be made.
+    If the connection broke (``lost``), the changes may still be made.
     """
 
     def __init__(self, reason: str, *, lost: bool) -> None:
@@ -71,11 +68,7 @@ class Unanswered(Exception):
 
 
 class CannotShare(CatalogError):
-    """The catalog does not take a table that has the identity or files of another one.
-
-    Attributes:
-        reason: The catalog's message.
-    """
+    """The catalog does not take a table that has the identity or files of another one."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
@@ -90,11 +83,7 @@ class CannotShare(CatalogError):
 def require_rows(
     found: Mapping[Identifier, Pointer], requires: Mapping[Identifier, Pointer | None]
 ) -> None:
-    """Check that rows are as required; None stands for no row.
-
-    Raises:
-        Conflict: A row differs.
-    """
+    """Check that rows are as required; None stands for no row."""
     for identifier, row in requires.items():
         if found.get(identifier) != row:
             raise Conflict(None, f"{'.'.join(identifier)} changed meanwhile")
@@ -117,12 +106,8 @@ def require_side_schema(schema: str, branch: str | None, marked: str | None) -> 
     ``staging``). Tables built there would be live, and a discard would drop the user's tables.
 
     Args:
-        schema: The name of the schema.
         branch: The audit branch; None if no side schema is needed.
         marked: The branch whose side schema it is; None if it is no side schema.
-
-    Raises:
-        ConfigError: The schema belongs to a user or to another branch.
     """
     if branch is None or marked == branch:
         return

@@ -44,7 +44,6 @@ class PrivateCatalog:
     server with Iceberg's runtime and SQLite's driver can have it.
 
     Args:
-        sql: Runs a statement in the session.
         lake: The name of the lake's catalog in Spark, whose file access settings are copied.
     """
 
@@ -84,11 +83,7 @@ class PrivateCatalog:
         return name
 
     def open(self) -> None:
-        """Set up the catalog, if it is not set up.
-
-        Raises:
-            Exception: The first error of the session; later calls raise it without another try.
-        """
+        """Set up the catalog, if it is not set up."""
         if self._broken is not None:
             raise self._broken
         if self._ready:

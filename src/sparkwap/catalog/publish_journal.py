@@ -27,12 +27,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from sparkwap.catalog.model import (
-    Candidate,
-    Identifier,
-    PublishedEntry,
-    UndonePublish,
-)
+from sparkwap.catalog.model import Candidate, Identifier, PublishedEntry, UndonePublish
 
 Action = Literal["publish", "rollback", "forced rollback"]
 Position = Literal["before", "after", "passed", "moved"]
@@ -85,14 +80,9 @@ class PublishJournal:
     """An intended publish or rollback.
 
     Attributes:
-        publish_id: The id of the publish.
         run_id: The run that publishes or rolls back.
-        branch: The audit branch.
-        action: Publish, rollback or forced rollback.
         tag: The receipt on each published snapshot.
         tag_max_age_ms: How long the tag keeps the snapshot; None for ever.
-        at: The time of the journal.
-        moves: All tables and views.
         undone: All publishes that a forced rollback undoes.
         manifest_hash: The code that is published, if it is stored.
     """
@@ -191,13 +181,8 @@ def carry(
     """Complete or undo a journal, from any position of its tables.
 
     Args:
-        journal: The journal.
-        port: The catalog.
         decide: Reads and writes the journal's direction; a rollback has only one.
         pause: Called before each attempt except the first, with its number, to wait.
-
-    Raises:
-        Stuck: Other writers were faster at each attempt.
     """
     last = ""
     for attempt in range(_TRIES):
@@ -252,7 +237,7 @@ def _undo(
 
 def dump(journal: PublishJournal) -> str:
     """Return the moves of a journal as text, for the ledger."""
-    plain: Any = [_plain(move) for move in journal.moves]
+    plain: Any = [asdict(move) for move in journal.moves]
     if journal.undone or journal.manifest_hash:
         undone = [asdict(one) for one in journal.undone]
         plain = {"moves": plain, "undone": undone, "manifest_hash": journal.manifest_hash}
@@ -270,14 +255,6 @@ def parse(text: str) -> tuple[tuple[Move, ...], tuple[UndonePublish, ...], str |
     )
     moves = tuple(_move(one) for one in plain["moves"])
     return moves, undone, plain.get("manifest_hash")
-
-
-def _plain(move: Move) -> dict[str, Any]:
-    return {
-        "entry": asdict(move.entry),
-        "candidate": None if move.candidate is None else asdict(move.candidate),
-        "uuid": move.uuid,
-    }
 
 
 def _entry(plain: Mapping[str, Any]) -> PublishedEntry:

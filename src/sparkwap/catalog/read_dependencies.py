@@ -48,11 +48,6 @@ def moved(read: Read, row: Pointer | None, load: Load) -> Mismatch | None:
 
     A compaction is no change if the metadata proves that it changed no row, and neither is a new
     column.
-
-    Args:
-        read: The table or view, and its state when it was read.
-        row: The present row.
-        load: Reads a metadata document.
     """
     now = token(row, load)
     if now == read.token or (row is not None and _same_rows(read.token, now, load(row.location))):

@@ -9,22 +9,21 @@ from sparkwap.core import next_command
 from sparkwap.core.errors import CatalogError, PublishError
 
 
-def _listed(head: str, mismatches: Sequence[Mismatch], way_on: str) -> str:
-    lines = "".join(f"\n  {mismatch}" for mismatch in mismatches)
-    return f"{head}{lines}\n{way_on}"
+class _Differing(PublishError):
+    """Tables are not as they should be; the message lists the ``mismatches``."""
+
+    def __init__(self, head: str, mismatches: Sequence[Mismatch], way_on: str) -> None:
+        self.mismatches = tuple(mismatches)
+        lines = "".join(f"\n  {mismatch}" for mismatch in mismatches)
+        super().__init__(f"{head}{lines}\n{way_on}")
 
 
-class PublishRefused(PublishError):
-    """The catalog differs from what was audited; nothing was published, nothing has changed.
-
-    Attributes:
-        mismatches: The differences.
-    """
+class PublishRefused(_Differing):
+    """The catalog differs from what was audited; nothing was published, nothing has changed."""
 
     outcome = "rejected"
 
     def __init__(self, mismatches: Sequence[Mismatch]) -> None:
-        self.mismatches = tuple(mismatches)
         way_on = "build and audit it again, on main as it is now."
         if any(mismatch.kind == "alike" for mismatch in mismatches):
             way_on = (
@@ -34,33 +33,24 @@ class PublishRefused(PublishError):
                 "dbt run-operation wap_publish --args '{branch: <branch>}'"
             )
         super().__init__(
-            _listed(
-                "Nothing was published: the catalog no longer holds what was audited.",
-                self.mismatches,
-                f"The audit branch is untouched: {way_on}",
-            )
+            "Nothing was published: the catalog no longer holds what was audited.",
+            mismatches,
+            f"The audit branch is untouched: {way_on}",
         )
 
 
-class RollbackRefused(PublishError):
-    """Tables have changed since the publish; nothing was rolled back, nothing has changed.
-
-    Attributes:
-        mismatches: The differences.
-    """
+class RollbackRefused(_Differing):
+    """Tables have changed since the publish; nothing was rolled back, nothing has changed."""
 
     outcome = "rejected"
 
     def __init__(self, mismatches: Sequence[Mismatch]) -> None:
-        self.mismatches = tuple(mismatches)
         super().__init__(
-            _listed(
-                "Nothing was rolled back: the catalog no longer holds what was published.",
-                self.mismatches,
-                "All tables are as they were. Roll back the later publish first "
-                "(dbt run-operation wap_rollback --args '{run: <run>}'), or correct the tables "
-                "by a new run.",
-            )
+            "Nothing was rolled back: the catalog no longer holds what was published.",
+            mismatches,
+            "All tables are as they were. Roll back the later publish first "
+            "(dbt run-operation wap_rollback --args '{run: <run>}'), or correct the tables "
+            "by a new run.",
         )
 
     def with_message(self, text: str) -> RollbackRefused:
@@ -70,7 +60,7 @@ class RollbackRefused(PublishError):
         return better
 
 
-class PublishTorn(PublishError):
+class PublishTorn(_Differing):
     """A sequential publish could neither be completed nor wholly undone.
 
     Attributes:
@@ -81,28 +71,24 @@ class PublishTorn(PublishError):
     def __init__(
         self, publish_id: str, mismatches: Sequence[Mismatch], stayed: Sequence[Identifier]
     ) -> None:
-        self.mismatches = tuple(mismatches)
         self.stayed = tuple(stayed)
         kept = ", ".join(".".join(name) for name in stayed)
         super().__init__(
-            _listed(
-                f"The publish {publish_id} was undone in part: other writers moved main of a table "
-                f"before its turn, and changed these tables after their turn: {kept}. All rows "
-                "that readers see were audited, but the run is published in part only. Not "
-                "published:",
-                self.mismatches,
-                "Build again with `dbt build`: it starts from the present main, and publishes all "
-                f"tables together. {kept} already has the rows of this run: a model that appends "
-                "without a unique key would add them again, so leave it out with `--exclude`.",
-            )
+            f"The publish {publish_id} was undone in part: other writers moved main of a table "
+            f"before its turn, and changed these tables after their turn: {kept}. All rows "
+            "that readers see were audited, but the run is published in part only. Not "
+            "published:",
+            mismatches,
+            "Build again with `dbt build`: it starts from the present main, and publishes all "
+            f"tables together. {kept} already has the rows of this run: a model that appends "
+            "without a unique key would add them again, so leave it out with `--exclude`.",
         )
 
 
-class RollbackTorn(PublishError):
+class RollbackTorn(_Differing):
     """A sequential rollback left tables that other writers changed meanwhile.
 
     Attributes:
-        publish_id: The publish.
         mismatches: The differences of the tables that were not rolled back.
         back: The tables and views that readers see as before the publish.
     """
@@ -111,19 +97,16 @@ class RollbackTorn(PublishError):
         self, publish_id: str, mismatches: Sequence[Mismatch], back: Sequence[Identifier]
     ) -> None:
         self.publish_id = publish_id
-        self.mismatches = tuple(mismatches)
         self.back = tuple(back)
         moved = ", ".join(".".join(name) for name in back)
         super().__init__(
-            _listed(
-                f"The publish {publish_id} was rolled back in part: {moved} are as before it. "
-                "Other writers changed these tables meanwhile, which still have the published "
-                "rows:",
-                self.mismatches,
-                "To see the later changes and the next commands, run "
-                f"`{next_command.operation('wap_rollback', run=publish_id)}`. It rolls back the "
-                "remaining tables, but changes nothing while they have rows of other writers.",
-            )
+            f"The publish {publish_id} was rolled back in part: {moved} are as before it. "
+            "Other writers changed these tables meanwhile, which still have the published "
+            "rows:",
+            mismatches,
+            "To see the later changes and the next commands, run "
+            f"`{next_command.operation('wap_rollback', run=publish_id)}`. It rolls back the "
+            "remaining tables, but changes nothing while they have rows of other writers.",
         )
 
     def with_message(self, text: str) -> RollbackTorn:

@@ -11,7 +11,6 @@ import re
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import metadata as md
@@ -20,18 +19,12 @@ from sparkwap.catalog.difference import view_updates
 from sparkwap.catalog.files import WarehouseFiles
 from sparkwap.catalog.former import RESTORED_FROM, is_former
 from sparkwap.catalog.model import Identifier, Kind
-from sparkwap.catalog.pointers import (
-    CannotShare,
-    Conflict,
-    Fate,
-    Pointer,
-    PointerUpdate,
-)
+from sparkwap.catalog.pointers import CannotShare, Conflict, Fate, Pointer, PointerUpdate
 from sparkwap.catalog.rest_client import part
 from sparkwap.catalog.rest_schemas import RestSchemas
 from sparkwap.catalog.vended_keys import OWN_KEYS, VendedKeys
 from sparkwap.core.errors import CatalogError
-from sparkwap.core.names import FORMER_BRANCH, side_schema
+from sparkwap.core.names import FORMER_BRANCH, former_name, side_schema
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
@@ -48,12 +41,8 @@ class RestBackend(RestSchemas):
     """The tables and views of a REST catalog; safe for use by several threads.
 
     Args:
-        name: The catalog's name, the same for Spark and PyIceberg.
         properties: PyIceberg's catalog properties: ``uri``, ``warehouse``, the properties of the
             authentication and of the file access, and `MULTI_TABLE`.
-
-    Raises:
-        CatalogError: The server does not answer, or refuses the request.
     """
 
     takes_files = False
@@ -91,7 +80,6 @@ class RestBackend(RestSchemas):
             return self._documents.get(location)
 
     def pyiceberg(self) -> RestCatalog:
-        """Return PyIceberg's catalog, which this class uses."""
         return self._catalog
 
     # Writing
@@ -119,12 +107,6 @@ class RestBackend(RestSchemas):
         return "not made" if done == {False} else "unknown"
 
     def register(self, row: Pointer) -> None:
-        """Create a table under a free name from an existing metadata file.
-
-        Raises:
-            Conflict: The name is taken.
-            CannotShare: The server does not take this table.
-        """
         if aside := self._own_aside(row):
             self.rename(aside, row.identifier, "table")
             return
@@ -144,13 +126,7 @@ class RestBackend(RestSchemas):
         So nothing is lost if the server does not take it. A server that still keeps the dropped
         table (Lakekeeper) takes a copy with an identity and a folder of its own, which has the
         same snapshots. A server that wants tables in the folder of their schema (Polaris) takes it
-        in the schema where it was built.
-
-        Returns:
-            The name, for `unstage`.
-
-        Raises:
-            CannotShare: The server takes it in none of these ways.
+        in the schema where it was built. Else it raises `CannotShare`.
         """
         document = self._read(row.location)
         name = row.identifier[1]
@@ -415,8 +391,7 @@ def _body(row: Pointer, change: MetadataChange) -> dict[str, Any]:
 
 
 def _aside(identifier: Identifier, key: str) -> Identifier:
-    schema, name = identifier
-    return schema, f"{name}__{FORMER_BRANCH}_{sha256(key.encode()).hexdigest()[:8]}"
+    return identifier[0], former_name(identifier[1], key)
 
 
 def _branch_of(schema: str, place: str) -> str | None:

@@ -10,13 +10,10 @@ from urllib.parse import quote
 
 from pyiceberg.catalog.rest import RestCatalog
 
-from sparkwap.catalog.pointers import (
-    CannotShare,
-    Conflict,
-    Unanswered,
-)
+from sparkwap.catalog.pointers import CannotShare, Conflict, Unanswered
 from sparkwap.catalog.threads import Threads
 from sparkwap.core.errors import CatalogError
+from sparkwap.core.text import first_line
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -39,13 +36,7 @@ _LONGEST_WAIT_SECONDS = 30.0
 
 
 class KeepingRestCatalog(RestCatalog):
-    """PyIceberg's REST catalog; keeps the keys that the server vends with a table.
-
-    Args:
-        name: The catalog's name.
-        keys: Keeps them.
-        properties: PyIceberg's catalog properties.
-    """
+    """PyIceberg's REST catalog; keeps the keys that the server vends with a table."""
 
     def __init__(self, name: str, keys: VendedKeys, properties: Mapping[str, str]) -> None:
         super().__init__(name, **properties)
@@ -71,8 +62,6 @@ class RestClient:
     """Sends requests to a REST catalog; safe for use by several threads.
 
     Args:
-        name: The catalog's name, the same for Spark and PyIceberg.
-        properties: PyIceberg's catalog properties.
         keys: Keeps what the server vends.
 
     Raises:
@@ -115,10 +104,8 @@ class RestClient:
         The answer has those to former tries in its history.
 
         Args:
-            method: The method.
             path: The path below that of the catalog.
             check: Called before each repetition, and raises to stop it.
-            more: Arguments of the request.
 
         Raises:
             CatalogError: There is no answer to a request that changes nothing.
@@ -159,7 +146,6 @@ class RestClient:
         Raises:
             Conflict: The name is taken.
             CannotShare: The server does not take this table, whatever its name.
-            Unanswered: The server failed.
         """
         # 409 is both: the name is taken, or the identity or the folder is another table's.
         refused = answer.status_code in (400, 403) and not _is_unclear(answer)
@@ -168,11 +154,7 @@ class RestClient:
         self._committed(answer, names)
 
     def _must(self, answer: Response) -> Response:
-        """Return the answer if it is a success.
-
-        Raises:
-            CatalogError: The server refused the request, or failed.
-        """
+        """Return the answer if it is a success."""
         if answer.ok:
             return answer
         raise CatalogError(
@@ -213,7 +195,7 @@ def _connect(name: str, properties: Mapping[str, str], keys: VendedKeys) -> Keep
     try:
         return KeepingRestCatalog(name, keys, properties)
     except Exception as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        first = first_line(str(error)) or type(error).__name__
         raise CatalogError(
             f"The REST catalog {_shown(uri)} cannot be opened: {first}. Nothing was done. Check "
             "`uri`, `warehouse` and the credentials in `catalog` of the profile."

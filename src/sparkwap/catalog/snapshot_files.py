@@ -105,13 +105,7 @@ def counts_of(entries: Collection[Mapping[str, Any]]) -> dict[str, int]:
 
 @dataclass
 class Snapshot:
-    """A snapshot of a table; its manifests are read when they are needed.
-
-    Args:
-        store: Reads and writes files.
-        document: The table's metadata.
-        snapshot: The snapshot in the metadata.
-    """
+    """A snapshot of a table; its manifests are read when they are needed."""
 
     store: Store
     document: md.Document
@@ -127,11 +121,7 @@ class Snapshot:
 
     @cached_property
     def manifests(self) -> tuple[ManifestEntry, ...]:
-        """The entries of its manifest list.
-
-        Raises:
-            Unreadable: sparkwap cannot read the manifest list.
-        """
+        """The entries of its manifest list."""
         return tuple(map(ManifestEntry, self._list.records))
 
     @property
@@ -140,11 +130,7 @@ class Snapshot:
         return self._list.schema
 
     def files(self, without: Collection[str] = ()) -> StateFiles:
-        """Return the live files of its manifests.
-
-        Args:
-            without: Paths of manifests to leave out.
-        """
+        """Return the live files of its manifests, without the manifests at some paths."""
         data: list[DataFile] = []
         deletes: list[DeleteFile] = []
         for manifest in self.manifests:
@@ -177,13 +163,7 @@ class Snapshot:
     def part(self, paths: Collection[str], without: Collection[str] = ()) -> Part:
         """Write a private table of these data files of the snapshot, with their deletes.
 
-        Args:
-            paths: The files.
-            without: Paths of manifests that list none of them.
-
-        Raises:
-            Unreadable: sparkwap cannot read the manifests.
-            CatalogError: Files cannot be written.
+        The manifests at the paths ``without`` list none of them.
         """
         part = Part(self.store)
         try:
@@ -194,11 +174,7 @@ class Snapshot:
         return part
 
     def read(self, manifest: ManifestEntry) -> avro.AvroFile:
-        """Return a manifest with its entries.
-
-        Raises:
-            Unreadable: sparkwap cannot read it.
-        """
+        """Return a manifest with its entries."""
         return self._avro(manifest.path)
 
     def kept(
@@ -257,11 +233,7 @@ class Part:
         return sum(int(file["record_count"]) for file in self.files)
 
     def bounds(self, field: int) -> list[tuple[bytes, bytes]] | None:
-        """Return bounds of a column's values in each file; None if a file has none.
-
-        Args:
-            field: The field id of the column.
-        """
+        """Return bounds of the values of a field id in each file; None if a file has none."""
         found = [
             (_bound(file.get("lower_bounds"), field), _bound(file.get("upper_bounds"), field))
             for file in self.files
@@ -314,11 +286,7 @@ def private_table(
     head = int(snapshot["snapshot-id"])
     # Iceberg needs both numbers to register a table. Without the number of rows, Spark would assume
     # a very large table and never broadcast it.
-    summary = {
-        "operation": "overwrite",
-        "total-data-files": str(files),
-        "total-records": str(rows),
-    }
+    summary = {"operation": "overwrite", "total-data-files": str(files), "total-records": str(rows)}
     only = {k: v for k, v in snapshot.items() if k not in ("parent-snapshot-id", "manifests")}
     return {
         **document,
@@ -357,10 +325,8 @@ def _only_path(file: Mapping[str, Any]) -> str | None:
 
 
 def _bound(bounds: Any, field: int) -> bytes | None:
-    for bound in bounds or ():
-        if bound["key"] == field:
-            return bytes(bound["value"])
-    return None
+    found = (bytes(bound["value"]) for bound in bounds or () if bound["key"] == field)
+    return next(found, None)
 
 
 def _placer(document: md.Document) -> Callable[[str], str]:

@@ -26,7 +26,10 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def type_text(iceberg_type: str | Mapping[str, Any]) -> str:
     """Return the Spark SQL type of an Iceberg type, as ``describe`` prints it."""
     if isinstance(iceberg_type, str):
-        return _primitive(iceberg_type)
+        if iceberg_type.startswith("decimal"):
+            return iceberg_type.replace(" ", "")
+        fixed = iceberg_type.startswith("fixed")
+        return "binary" if fixed else _PRIMITIVES.get(iceberg_type, iceberg_type)
     kind = iceberg_type["type"]
     if kind == "list":
         return f"array<{type_text(iceberg_type['element'])}>"
@@ -39,9 +42,8 @@ def type_text(iceberg_type: str | Mapping[str, Any]) -> str:
 def inner_fields(kind: Any) -> list[tuple[int, str, Any, bool]]:
     """Return the fields directly in a schema or nested Iceberg type; none of another type.
 
-    Returns:
-        Id, name, Iceberg type, and whether it is required. The fields of a list or map are named
-        ``element``, ``key`` and ``value``.
+    Each has id, name, Iceberg type, and whether it is required. The fields of a list or map are
+    named ``element``, ``key`` and ``value``.
     """
     if not isinstance(kind, Mapping):
         return []
@@ -50,12 +52,6 @@ def inner_fields(kind: Any) -> list[tuple[int, str, Any, bool]]:
         *((kind[f"{p}-id"], p, kind[p], bool(kind.get(f"{p}-required"))) for p in parts),
         *((f["id"], f["name"], f["type"], bool(f.get("required"))) for f in kind.get("fields", ())),
     ]
-
-
-def _primitive(name: str) -> str:
-    if name.startswith("decimal"):
-        return name.replace(" ", "")
-    return "binary" if name.startswith("fixed") else _PRIMITIVES.get(name, name)
 
 
 def columns(schema: Mapping[str, Any]) -> tuple[ColumnState, ...]:
@@ -76,12 +72,12 @@ def current_schema(document: Mapping[str, Any]) -> Mapping[str, Any]:
     wanted = document.get("current-schema-id")
     if md.is_view(document):
         wanted = md.current_version(document)["schema-id"]
-    return _by_id(document.get("schemas"), "schema-id", wanted) or document.get("schema") or {}
+    return by_id(document.get("schemas"), "schema-id", wanted) or document.get("schema") or {}
 
 
 def partitioning(document: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the partition terms of a table, as in ``partitioned by``, without dropped ones."""
-    spec = _by_id(document.get("partition-specs"), "spec-id", document.get("default-spec-id"))
+    spec = by_id(document.get("partition-specs"), "spec-id", document.get("default-spec-id"))
     return _terms_of(document, spec.get("fields", ()) if spec else _old_spec(document))
 
 
@@ -103,7 +99,7 @@ def _terms_of(document: Mapping[str, Any], fields: Iterable[Mapping[str, Any]]) 
 
 def sort_order(document: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the sort terms of a table, as in ``write ordered by``."""
-    order = _by_id(document.get("sort-orders"), "order-id", document.get("default-sort-order-id"))
+    order = by_id(document.get("sort-orders"), "order-id", document.get("default-sort-order-id"))
     names = _names(current_schema(document))
     terms = []
     for field in (order or {}).get("fields", ()):
@@ -114,12 +110,9 @@ def sort_order(document: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(terms)
 
 
-def _by_id(entries: Any, key: str, wanted: Any) -> Mapping[str, Any] | None:
-    for entry in entries or ():
-        if entry.get(key) == wanted:
-            found: Mapping[str, Any] = entry
-            return found
-    return None
+def by_id(entries: Any, key: str, wanted: Any) -> Mapping[str, Any] | None:
+    """Return the first entry whose ``key`` is ``wanted``."""
+    return next((entry for entry in entries or () if entry.get(key) == wanted), None)
 
 
 def _term(field: Mapping[str, Any], names: Mapping[int, str]) -> str | None:
@@ -138,15 +131,11 @@ def _term(field: Mapping[str, Any], names: Mapping[int, str]) -> str | None:
     return f"{transform}({name})"
 
 
-def _names(schema: Mapping[str, Any]) -> dict[int, str]:
+def _names(struct: Mapping[str, Any], prefix: str = "") -> dict[int, str]:
     names: dict[int, str] = {}
-    _collect(schema, "", names)
-    return names
-
-
-def _collect(struct: Mapping[str, Any], prefix: str, names: dict[int, str]) -> None:
     for field in struct.get("fields") or ():
-        quoted = field["name"] if _PLAIN.fullmatch(field["name"]) else f"`{field['name']}`"
-        names[field["id"]] = f"{prefix}{quoted}"
+        name = field["name"] if _PLAIN.fullmatch(field["name"]) else f"`{field['name']}`"
+        names[field["id"]] = f"{prefix}{name}"
         if isinstance(field["type"], Mapping) and field["type"]["type"] == "struct":
-            _collect(field["type"], f"{prefix}{quoted}.", names)
+            names |= _names(field["type"], f"{prefix}{name}.")
+    return names

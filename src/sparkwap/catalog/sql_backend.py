@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     Connection,
+    Select,
     and_,
     delete,
     exists,
@@ -20,7 +21,7 @@ from sqlalchemy import (
     text,
     union,
     update,
-)
+)  # fmt: skip
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from sparkwap.catalog.backend import CatalogBackend
@@ -49,12 +50,7 @@ _NONE: Mapping[Identifier, Pointer | None] = {}
 
 
 class SqlBackend(SqlDatabase, CatalogBackend):
-    """The catalog's database; safe for use by several threads.
-
-    Args:
-        name: The catalog's name, the same for Spark and PyIceberg.
-        properties: PyIceberg's catalog properties; ``uri`` is SQLAlchemy's URI of the database.
-    """
+    """The tables and views in the catalog's database; safe for use by several threads."""
 
     takes_files = True
     atomic = True
@@ -64,7 +60,6 @@ class SqlBackend(SqlDatabase, CatalogBackend):
         return self.find([identifier]).get(identifier)
 
     def find(self, identifiers: Collection[Identifier]) -> dict[Identifier, Pointer]:
-        """Return the rows of the tables and views that exist, by one statement."""
         wanted = set(identifiers)
         if not wanted:
             return {}
@@ -83,7 +78,6 @@ class SqlBackend(SqlDatabase, CatalogBackend):
         return self._select(TABLES.c.table_namespace == schema)
 
     def pyiceberg(self) -> Catalog:
-        """Return PyIceberg's catalog on the same engine."""
         from sparkwap.catalog.pyiceberg_catalog import SharedSqlCatalog
 
         return SharedSqlCatalog(self.name, self.engine, self.properties)
@@ -178,12 +172,8 @@ class SqlBackend(SqlDatabase, CatalogBackend):
     def fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
         """Return whether an interrupted transaction of these swaps was committed.
 
-        The rows are locked first, because a server without its client may still be committing; it
-        has ended when it releases the locks.
-
-        Returns:
-            ``made`` if all rows are as after it, ``not made`` if all are as before, ``unknown`` if
-            other writers have changed rows since.
+        ``unknown`` if other writers have changed rows since. The rows are locked first, because a
+        server without its client may still be committing; it has ended when it releases the locks.
         """
         with self.transaction() as connection:
             self._lock(connection, [swap.before for swap in swaps if swap.before])
@@ -193,23 +183,23 @@ class SqlBackend(SqlDatabase, CatalogBackend):
         # On SQLite the transaction already holds the only lock.
         if self.engine.dialect.name != "sqlite":
             connection.execute(text(f"set local lock_timeout = '{_LOCK_SECONDS}s'"))
-        for row in sorted(rows, key=lambda row: row.identifier):
-            statement = select(TABLES.c.metadata_location).where(
-                TABLES.c.catalog_name == self.name,
-                TABLES.c.table_namespace == row.identifier[0],
-                TABLES.c.table_name == row.identifier[1],
-            )
-            connection.execute(statement.with_for_update())
+        for identifier in sorted(row.identifier for row in rows):
+            connection.execute(self._location(identifier).with_for_update())
+
+    def _location(self, identifier: Identifier) -> Select[Any]:
+        return select(TABLES.c.metadata_location).where(self._is(identifier))
+
+    def _is(self, identifier: Identifier) -> Any:
+        return self._is_in(identifier[0]) & (TABLES.c.table_name == identifier[1])
+
+    def _is_in(self, schema: str) -> Any:
+        return (TABLES.c.catalog_name == self.name) & (TABLES.c.table_namespace == schema)
 
     def _fate(self, swaps: Sequence[PointerUpdate]) -> Fate:
         before = {swap.before.identifier: swap.before for swap in swaps if swap.before}
         after = {swap.after.identifier: swap.after for swap in swaps if swap.after}
         found = self.find({*before, *after})
-        if all(found.get(name) == after.get(name) for name in {*before, *after}):
-            return "made"
-        if all(found.get(name) == before.get(name) for name in {*before, *after}):
-            return "not made"
-        return "unknown"
+        return "made" if found == after else "not made" if found == before else "unknown"
 
     def _select(self, *conditions: Any, own: bool = True) -> list[Pointer]:
         statement = select(
@@ -229,16 +219,12 @@ class SqlBackend(SqlDatabase, CatalogBackend):
     def _apply_one(self, connection: Connection, swap: PointerUpdate) -> None:
         statement: Any
         if swap.before is None:
-            if swap.after is None:
-                return
-            statement = insert(TABLES).values(catalog_name=self.name, **_values(swap.after))
-            connection.execute(statement)
+            if swap.after is not None:
+                statement = insert(TABLES).values(catalog_name=self.name, **_values(swap.after))
+                connection.execute(statement)
             return
-        condition = (
-            (TABLES.c.catalog_name == self.name)
-            & (TABLES.c.table_namespace == swap.before.identifier[0])
-            & (TABLES.c.table_name == swap.before.identifier[1])
-            & (TABLES.c.metadata_location == swap.before.location)
+        condition = self._is(swap.before.identifier) & (
+            TABLES.c.metadata_location == swap.before.location
         )
         if swap.after is None:
             statement = delete(TABLES).where(condition)
@@ -258,36 +244,19 @@ class SqlBackend(SqlDatabase, CatalogBackend):
     ) -> None:
         for name, row in sorted(requires.items(), key=lambda item: item[0]):
             # The lock is for PostgreSQL; on SQLite the transaction locks the whole database.
-            statement = (
-                select(TABLES.c.metadata_location)
-                .where(
-                    TABLES.c.catalog_name == self.name,
-                    TABLES.c.table_namespace == name[0],
-                    TABLES.c.table_name == name[1],
-                )
-                .with_for_update(read=True)
-            )
+            statement = self._location(name).with_for_update(read=True)
             if connection.execute(statement).scalar() != (row.location if row else None):
                 raise Conflict(None, f"{'.'.join(name)}, which was read, changed meanwhile")
 
     def _drop_empty(self, connection: Connection, schemas: Sequence[str]) -> None:
         for schema in schemas:
-            member = exists().where(
-                TABLES.c.catalog_name == self.name, TABLES.c.table_namespace == schema
-            )
-            connection.execute(
-                delete(NAMESPACES).where(
-                    NAMESPACES.c.catalog_name == self.name,
-                    NAMESPACES.c.namespace == schema,
-                    ~member,
-                )
-            )
+            is_it = (NAMESPACES.c.catalog_name == self.name) & (NAMESPACES.c.namespace == schema)
+            empty = ~exists().where(self._is_in(schema))
+            connection.execute(delete(NAMESPACES).where(is_it, empty))
 
     def _check_dropped(self, connection: Connection, schemas: Collection[str]) -> None:
         for schema in schemas:
-            statement = select(TABLES.c.table_name).where(
-                TABLES.c.catalog_name == self.name, TABLES.c.table_namespace == schema
-            )
+            statement = select(TABLES.c.table_name).where(self._is_in(schema))
             if connection.execute(statement.limit(1)).first() is not None:
                 raise Conflict(None, f"schema {schema} got a new member meanwhile")
 

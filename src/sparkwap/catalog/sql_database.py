@@ -27,7 +27,7 @@ from sqlalchemy import (
     select,
     text,
     update,
-)
+)  # fmt: skip
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -74,7 +74,6 @@ class SqlDatabase:
     """The database of a SQL catalog; safe for use by several threads.
 
     Args:
-        name: The catalog's name, the same for Spark and PyIceberg.
         properties: PyIceberg's catalog properties; ``uri`` is SQLAlchemy's URI of the database.
     """
 
@@ -107,12 +106,7 @@ class SqlDatabase:
     def schema_properties(
         self, schema: str, connection: Connection | None = None
     ) -> dict[str, str]:
-        """Return the properties of a schema; empty if it does not exist.
-
-        Args:
-            schema: The name of the schema.
-            connection: A transaction to read in; a new connection if None.
-        """
+        """Return the properties of a schema, in a transaction if given; empty if none exists."""
         statement = select(NAMESPACES.c.property_key, NAMESPACES.c.property_value).where(
             NAMESPACES.c.catalog_name == self.name, NAMESPACES.c.namespace == schema
         )
@@ -124,14 +118,9 @@ class SqlDatabase:
     def put_property(self, connection: Connection, schema: str, key: str, value: str) -> None:
         """Set a property of a schema, in a transaction."""
         if not self.change_property(connection, schema, key, value):
-            connection.execute(
-                insert(NAMESPACES).values(
-                    catalog_name=self.name,
-                    namespace=schema,
-                    property_key=key,
-                    property_value=value,
-                )
-            )
+            names = {"catalog_name": self.name, "namespace": schema}
+            row = insert(NAMESPACES).values(**names, property_key=key, property_value=value)
+            connection.execute(row)
 
     def change_property(self, connection: Connection, schema: str, key: str, value: str) -> bool:
         """Change a property of a schema, in a transaction; False if the schema lacks it."""
@@ -163,9 +152,6 @@ class SqlDatabase:
 
         If a transaction begins as a reader and writes later, while another one does the same,
         SQLite fails at once with "database is locked", whatever the timeout.
-
-        Raises:
-            WriteDenied: The user may not write; see `_engine`.
         """
         with self.engine.connect() as plain:
             connection = plain.execution_options(**{_WRITES: True})
@@ -212,11 +198,7 @@ class SqlDatabase:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Open a connection to read with.
-
-        Raises:
-            CatalogError: The database cannot be read.
-        """
+        """Open a connection to read with."""
         try:
             with self.engine.connect() as connection:
                 yield connection
@@ -231,18 +213,17 @@ class SqlDatabase:
 
         Spark with ``jdbc.schema-version=V1`` does the same when it starts; either may come first.
         """
-        for statement in (select(TABLES.c.iceberg_type), select(NAMESPACES.c.namespace)):
-            if not self._works(statement):
-                self._create()
-                break
-        for statement in (select(TABLES.c.iceberg_type), select(NAMESPACES.c.namespace)):
-            if not self._works(statement):
-                raise CatalogError(
-                    f"The catalog's database {self.engine.url.render_as_string()} cannot be used: "
-                    f"{self._refusal}. Nothing was changed. Check that it is there, the rights of "
-                    "its user, and that it is an Iceberg JDBC catalog (tables iceberg_tables and "
-                    "iceberg_namespace_properties)."
-                )
+        needed = (select(TABLES.c.iceberg_type), select(NAMESPACES.c.namespace))
+        if all(map(self._works, needed)):
+            return
+        self._create()
+        if not all(map(self._works, needed)):
+            raise CatalogError(
+                f"The catalog's database {self.engine.url.render_as_string()} cannot be used: "
+                f"{self._refusal}. Nothing was changed. Check that it is there, the rights of "
+                "its user, and that it is an Iceberg JDBC catalog (tables iceberg_tables and "
+                "iceberg_namespace_properties)."
+            )
 
     def _works(self, statement: Any) -> bool:
         try:

@@ -34,11 +34,9 @@ _TRIES = 20
 _FIRST_WAIT_SECONDS = 0.02
 # A longer pause would not help: each lost try is another writer's commit.
 _LONGEST_WAIT_SECONDS = 1.0
-_IN_TURN: Collection[Operation] = frozenset(
-    {
-        "publish", "rollback", "reopen", "discard", "ledger", "sweep", "sweep_table", "erase",
-        "maintain",
-    }
+_IN_TURN: Collection[Operation] = (
+    "publish", "rollback", "reopen", "discard", "ledger", "sweep", "sweep_table", "erase",
+    "maintain",
 )  # fmt: skip
 """Operations that append rows to the ledger, whose tables all runs share."""
 
@@ -59,7 +57,6 @@ class Staged(Generic[R]):
 
     Attributes:
         result: The return value of `Store.commit`.
-        swaps: The row changes.
         files: The files written for the commit, which are deleted if it fails.
         drop_if_empty: Schemas to drop in the same transaction if they have no member left.
         drop_schemas: Schemas to drop in the same transaction.
@@ -108,11 +105,7 @@ class _Progress:
 
 
 class Store(Documents):
-    """A catalog and its metadata files.
-
-    Args:
-        backend: The catalog.
-    """
+    """A catalog and its metadata files."""
 
     def __init__(self, backend: CatalogBackend) -> None:
         super().__init__(backend)
@@ -126,11 +119,7 @@ class Store(Documents):
     def grow(
         self, changes: Iterable[tuple[Pointer, MetadataChange]]
     ) -> tuple[list[PointerUpdate], list[str]]:
-        """Write the new metadata files of changed tables.
-
-        Returns:
-            The row changes, and the files.
-        """
+        """Write the new metadata files of changed tables; returns the row changes and the files."""
         swaps: list[PointerUpdate] = []
         documents: dict[str, md.Document] = {}
         for row, change in changes:
@@ -140,18 +129,12 @@ class Store(Documents):
             documents[after.location] = document
         return swaps, self.write(documents)
 
-    def commit(
-        self,
-        stage: Callable[[], Staged[R]],
-        operation: Operation,
-        **facts: Any,
-    ) -> R:
+    def commit(self, stage: Callable[[], Staged[R]], operation: Operation, **facts: Any) -> R:
         """Stage and commit; repeats both if another writer was faster.
 
         Args:
             stage: Reads the catalog, decides, writes files. Called again after each conflict. On
                 a catalog that is not atomic, a part of the former attempt may be made then.
-            operation: The operation, which determines the checkpoints.
             facts: The facts for the checkpoints; see `sparkwap.core.checkpoints.checkpoint`.
 
         Raises:
@@ -207,12 +190,11 @@ class Store(Documents):
             return staged.result
 
         try:
-            return retrying(
-                lambda one: isinstance(one, _Again),
-                _TRIES,
-                _FIRST_WAIT_SECONDS,
+            again = retrying(
+                lambda one: isinstance(one, _Again), _TRIES, _FIRST_WAIT_SECONDS,
                 _LONGEST_WAIT_SECONDS,
-            )(once)
+            )  # fmt: skip
+            return again(once)
         except _Again as error:
             extent = "Nothing was changed." if self.backend.atomic else self._extent
             raise CatalogError(

@@ -14,11 +14,7 @@ _THREADS = 8
 
 
 class Threads:
-    """A pool of threads.
-
-    Args:
-        name: The first part of the threads' names.
-    """
+    """A pool of threads."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -78,7 +78,6 @@ class VendedKeys:
         """Keep the keys in the server's answer to the load of a table.
 
         Args:
-            identifier: The table.
             answer: The answer: ``metadata``, ``metadata-location``, ``config``,
                 ``storage-credentials``.
             complete: False if the answer may have had more keys.

@@ -19,11 +19,7 @@ def rewrite_sql(sql: str, schemas: Mapping[str, str]) -> str:
     """Return SQL with each reference to a side schema replaced by its live schema.
 
     Literals are replaced, too, so that the view returns the same rows as if it were built on the
-    live tables. Comments are not.
-
-    Args:
-        sql: The text of a view.
-        schemas: Side schema -> schema. The case of names does not matter, as in Spark.
+    live tables. Comments are not. The case of names does not matter, as in Spark.
     """
     if not schemas:
         return sql
@@ -45,10 +41,6 @@ def requalify_sql(sql: str, sides: Mapping[tuple[str, str], str]) -> str:
     """Return SQL with references to some tables replaced by references to their side schema.
 
     The reverse of `rewrite_sql`, for these tables only.
-
-    Args:
-        sql: The text of a view.
-        sides: ``(schema, name)`` -> side schema. The case of names does not matter.
     """
     by_name = {folded(identifier): side for identifier, side in sides.items()}
     pairs = [pair for name in dotted_names(sql) for pair in pairwise(name)]
@@ -143,10 +135,8 @@ def reopened(
     """Return the metadata of a published view for a side schema.
 
     Args:
-        published: The published view's metadata.
         location: The folder in the side schema.
         sides: ``(schema, name)`` -> side schema, of all side objects.
-        identity: The new UUID.
     """
     versions = [
         _with_texts(version, lambda sql: requalify_sql(sql, sides))
@@ -165,7 +155,6 @@ def publishable(side: Document, live: Document | None, schemas: Mapping[str, str
     """Return the metadata of a side view for its publish.
 
     Args:
-        side: The side view's metadata.
         live: The metadata of the live view that it replaces; None if there is none.
         schemas: Side schema -> schema, for all side schemas of the audit branch.
 
@@ -177,11 +166,10 @@ def publishable(side: Document, live: Document | None, schemas: Mapping[str, str
     former_log = side.get("version-log", ())
     log = [entry for entry in former_log if entry["version-id"] == current["version-id"]]
     document = {**side, "versions": [_version(current, schemas)], "version-log": log}
-    document["location"] = _location(side["location"], schemas)
     if live is not None:
-        document["view-uuid"] = live["view-uuid"]
-        document["location"] = live["location"]
-    return document
+        return {**document, "view-uuid": live["view-uuid"], "location": live["location"]}
+    parts = side["location"].split("/")
+    return {**document, "location": "/".join(schemas.get(part, part) for part in parts)}
 
 
 def _version(version: Document, schemas: Mapping[str, str]) -> Document:
@@ -197,7 +185,3 @@ def _with_texts(version: Document, rewrite: Callable[[str], str]) -> Document:
         for entry in version["representations"]
     ]
     return {**version, "representations": representations}
-
-
-def _location(location: str, schemas: Mapping[str, str]) -> str:
-    return "/".join(schemas.get(part, part) for part in location.split("/"))

@@ -32,7 +32,6 @@ class Arguments:
     """The checked arguments of an operation.
 
     Attributes:
-        name: The operation's name in dbt.
         only_reads: Whether the operation changes nothing. Then an interrupted publish is left as it
             is, and hooks and nodes may call it too.
         harmless: The state after a refusal, for messages.
@@ -44,11 +43,7 @@ class Arguments:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return the arguments of a run-operation or a command line; None means not given.
-
-        Raises:
-            ConfigError: An argument is unknown, missing, or has an illegal value.
-        """
+        """Return the arguments of a run-operation or a command line; None means not given."""
         known = {argument.name: argument for argument in fields(cls)}
         values = {key: value for key, value in given.items() if value is not None}
         unknown = sorted(set(values) - set(known))

@@ -22,9 +22,7 @@ class Caller:
 
     Attributes:
         actor: The person or job: `ACTOR`, the person that CI names, or the user of the system.
-        host: The machine.
         catalog_user: The user of the catalog's database.
-        project: dbt's project.
         command: dbt's command, or the name of the run-operation.
     """
 

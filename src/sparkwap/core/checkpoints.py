@@ -33,7 +33,6 @@ class Checkpoint:
 
     Attributes:
         name: ``<change>.<step>``.
-        where: The code that calls it.
         done: The state at the checkpoint, in one line.
         readers: The state that readers of ``main`` see if the process dies here.
         next_command: The command that continues if the process dies here.
@@ -218,12 +217,9 @@ _listeners: tuple[Listener, ...] | None = None
 
 
 def checkpoint(step: Checkpoint, **facts: Any) -> None:
-    """Notify the listeners that a checkpoint is reached.
+    """Notify the listeners that a checkpoint is reached, with the facts that the caller has.
 
-    Args:
-        step: The checkpoint.
-        facts: The facts that the caller has: ``run_id``, ``branch``, ``table`` (``schema.name``),
-            ``node_id``, ``file``.
+    These are ``run_id``, ``branch``, ``table`` (``schema.name``), ``node_id``, ``file``.
     """
     if _listeners is not None:
         for listener in _listeners:
@@ -231,11 +227,7 @@ def checkpoint(step: Checkpoint, **facts: Any) -> None:
 
 
 def listen(listener: Listener) -> Callable[[], None]:
-    """Call ``listener`` at every checkpoint, in the thread of the caller.
-
-    Returns:
-        A function that removes the listener.
-    """
+    """Call ``listener`` at every checkpoint, in its thread; returns a function that ends this."""
     global _listeners
     _listeners = (*(_listeners or ()), listener)
 

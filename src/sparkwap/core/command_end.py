@@ -46,13 +46,7 @@ EXIT_CODES: Mapping[Outcome, int] = {
 
 @dataclass(frozen=True)
 class CommandEnd:
-    """The end of a command.
-
-    Attributes:
-        outcome: The outcome, which has an exit code.
-        result: A dataclass with what the command has found or done; None for nothing.
-        message: The error; None if there is none.
-    """
+    """The end of a command; ``result`` is a dataclass with what it has found or done."""
 
     outcome: Outcome = "done"
     result: Any = None
@@ -64,11 +58,7 @@ class CommandEnd:
         return EXIT_CODES[self.outcome]
 
     def document(self, command: str) -> str:
-        """Return the JSON document, one line without secrets.
-
-        Args:
-            command: The command, such as ``pr audit`` or ``dbt build``.
-        """
+        """Return the JSON document of a command, such as ``dbt build``: one line, no secrets."""
         found = {
             "schema_version": SCHEMA_VERSION,
             "sparkwap": __version__,
@@ -87,25 +77,16 @@ FILE_NAME = "sparkwap_results.json"
 VARIABLE = "SPARKWAP_RESULTS"
 """The environment variable with another file for it."""
 
-
 _DBT_USAGE = 2
 
 
 def results_file(target: Path) -> Path:
-    """Return the file for the document of a dbt command.
-
-    Args:
-        target: dbt's target folder.
-    """
+    """Return the file for the document of a dbt command."""
     return Path(os.environ.get(VARIABLE) or target / FILE_NAME)
 
 
 def write(path: Path, command: str, end: CommandEnd) -> None:
-    """Write a document, readable by its owner only; never leaves half a file.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write a document, readable by its owner only; never leaves half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is no regular file")
@@ -129,12 +110,7 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def of_dbt(code: int, document: Mapping[str, Any] | None) -> Outcome:
-    """Return the outcome of a dbt command.
-
-    Args:
-        code: dbt's exit code.
-        document: The document of the gate; None if the command ended before it wrote one.
-    """
+    """Return the outcome of a dbt command, by its exit code and the document of the gate."""
     if document is None:
         # Before the run opens, dbt ends with 2 for options, project and profile.
         return "done" if not code else "usage" if code == _DBT_USAGE else "failed"

@@ -38,7 +38,6 @@ _ENDINGS = ((signal.SIGINT, 45.0), (signal.SIGTERM, 10.0), (signal.SIGKILL, None
 DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli(prog_name='dbt')")
 """Starts dbt of this Python environment, also if PATH has another one."""
 
-
 VARIABLES = "sparkwap_variables"
 """The key of the project's variables in a manifest; dbt's own manifest does not have them."""
 
@@ -93,12 +92,7 @@ class LakePlace:
 
 @dataclass(frozen=True)
 class DbtEnd:
-    """The end of a dbt command.
-
-    Attributes:
-        code: dbt's exit code.
-        document: The gate's document of the command; None if it has written none.
-    """
+    """The end of a dbt command: its exit code, and the gate's document, if it has written one."""
 
     code: int
     document: Mapping[str, Any] | None = None
@@ -150,18 +144,16 @@ class DbtCall:
 
     def arguments(self, *command: str) -> list[str]:
         """Return the arguments after `dbt` on the command line."""
-        given = ["--vars", as_yaml(self.variables)] if self.variables else []
-        return [*command, *self._common(), *given]
-
-    def _common(self) -> list[str]:
         options = {
             "--project-dir": self.project_dir,
             "--profiles-dir": self.profiles_dir,
             "--profile": self.profile,
             "--target": self.target,
             "--target-path": self.target_path,
+            "--vars": as_yaml(self.variables) if self.variables else None,
         }
-        return [text for k, v in options.items() if v is not None for text in (k, str(v))]
+        given = (text for k, v in options.items() if v is not None for text in (k, str(v)))
+        return [*command, *given]
 
     def manifest(self, again: str = "") -> Mapping[str, Any]:
         """Parse the project and return the manifest, as dbt writes it.
@@ -172,9 +164,6 @@ class DbtCall:
         Args:
             again: The command to run after a correction of the project, for the message; empty for
                 that of a build.
-
-        Raises:
-            ConfigError: dbt cannot parse the project.
         """
         from dbt.cli.main import dbtRunner
         from dbt.config.project import load_raw_project
@@ -199,11 +188,7 @@ class DbtCall:
         return {**as_written, VARIABLES: project_variables(written)}
 
     def read_profile(self) -> Any:
-        """Return dbt's profile object, rendered, with credentials of this adapter.
-
-        Raises:
-            ConfigError: the profile cannot be read, or is for another adapter.
-        """
+        """Return dbt's profile object, rendered, with credentials of this adapter."""
         # Imported here, because only this method needs dbt.
         from dbt.config.runtime import load_profile
         from dbt.flags import set_from_args
@@ -231,11 +216,7 @@ class DbtCall:
         return profile
 
     def lake(self) -> LakePlace:
-        """Return the lake of the profile.
-
-        Raises:
-            ConfigError: the profile cannot be read, or is for another adapter.
-        """
+        """Return the lake of the profile."""
         profile = self.read_profile()
         credentials = profile.credentials
         settings = credentials.catalog_settings(str(self.project_dir))
@@ -302,9 +283,6 @@ def parse_call(arguments: Sequence[str]) -> DbtCall:
 
     Options that are not given come from dbt's environment variables, as in dbt. All later
     `next_command` have the target and the profile.
-
-    Raises:
-        ConfigError: ``--vars`` is not a YAML mapping.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--project-dir", type=Path)
@@ -357,7 +335,6 @@ def find_profiles(given: Path | None, project_dir: Path) -> Path:
     Args:
         given: ``--profiles-dir``. The default is ``DBT_PROFILES_DIR``, else the first of the
             working folder, ``~/.dbt`` and the project's folder that has a ``profiles.yml``.
-        project_dir: the project's folder.
     """
     named = given or _of_environment("PROFILES_DIR")
     if named is not None:
@@ -385,11 +362,7 @@ def add_dbt_command(
     """Add a command whose arguments are those of ``dbt build``, besides its own.
 
     Args:
-        commands: the commands of sparkwap.
-        name: the name of the command.
-        text: its description.
         own: its own arguments, as they are shown in its usage.
-        epilog: the end of its help.
         run: runs it; ``arguments`` has all of its arguments.
     """
     parser = commands.add_parser(
@@ -420,11 +393,7 @@ def given_options(parsed: argparse.Namespace) -> list[str]:
 
 
 def call_of(parsed: argparse.Namespace) -> DbtCall:
-    """Return the dbt call for the options of `add_dbt_options`.
-
-    Raises:
-        ConfigError: ``--vars`` is not a YAML mapping.
-    """
+    """Return the dbt call for the options of `add_dbt_options`."""
     return parse_call(given_options(parsed))
 
 

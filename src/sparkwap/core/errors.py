@@ -17,9 +17,6 @@ class SparkwapError(Exception):
     """Base of all errors that sparkwap raises on purpose; its text is for the user.
 
     Secrets are removed from the text, because it may quote messages of other programs.
-
-    Attributes:
-        outcome: The outcome of the command that ends with this error.
     """
 
     outcome: Outcome = "failed"

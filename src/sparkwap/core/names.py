@@ -6,6 +6,7 @@ All names are derived from the run id and the audit branch. So a later command (
 
 import re
 from collections.abc import Iterable
+from hashlib import sha256
 
 from sparkwap.core.errors import ConfigError
 
@@ -36,14 +37,7 @@ _DIFF_FOLDER = re.compile(r"wap_diff-[0-9a-f]{32}")
 
 
 def short_run_id(run_id: str) -> str:
-    """Return the first eight hex digits of a run id, in lower case.
-
-    Args:
-        run_id: dbt's invocation id, a UUID with or without hyphens.
-
-    Raises:
-        ConfigError: The text does not begin with eight hex digits.
-    """
+    """Return the first eight hex digits of a run id, a UUID with or without hyphens."""
     digits = run_id.strip().replace("-", "")[:8].lower()
     if not re.fullmatch(r"[0-9a-f]{8}", digits):
         raise ConfigError(
@@ -74,12 +68,8 @@ def audit_branch(run_id: str, given: str | None) -> str:
     """Return the audit branch of a run.
 
     Args:
-        run_id: dbt's invocation id.
         given: The user's name for the branch (dbt var `wap_branch`); None or an empty text for
             the run's own branch, `wap_<short run id>`.
-
-    Raises:
-        ConfigError: The given name breaks `BRANCH_RULE`, or the run id is invalid.
     """
     if not given:
         return f"wap_{short_run_id(run_id)}"
@@ -106,10 +96,7 @@ def split_side_schema(name: str, branch: str) -> str | None:
 def throw_away_schema(run_id: str, token: str, branch: str) -> str:
     """Return the side schema of a throw-away table, which a unit test compares with its rows.
 
-    Args:
-        run_id: The run.
-        token: 32 hex digits, unique for the test.
-        branch: The audit branch of the run.
+    ``token`` has 32 hex digits, unique for the test.
     """
     return side_schema(f"wap_unit_{short_run_id(run_id)}_{token}", branch)
 
@@ -136,11 +123,7 @@ def require_own(
     table.
 
     Args:
-        tables: Schema and name of the project's tables and views.
         standing: Schema and name of other tables and views of the lake.
-
-    Raises:
-        ConfigError: A name is in the ledger's schema, or two names differ in case only.
     """
     tables = set(tables)
     taken = [f"{schema}.{name}" for schema, name in tables if schema.lower() == LEDGER_SCHEMA]
@@ -168,6 +151,11 @@ def require_own(
 def folded(identifier: tuple[str, str]) -> tuple[str, str]:
     """Return the name of a table or view for case-insensitive readers."""
     return identifier[0].lower(), identifier[1].lower()
+
+
+def former_name(name: str, key: str) -> str:
+    """Return the name beside the own one of a table, under which a former one is set aside."""
+    return f"{name}__{FORMER_BRANCH}_{sha256(key.encode()).hexdigest()[:8]}"
 
 
 def publish_tag(run_id: str) -> str:
@@ -216,8 +204,7 @@ def run_of_folder(name: str) -> str | None:
 def diff_folder(token: str) -> str:
     """Return the name of the warehouse folder with the temporary rows of a comparison.
 
-    Args:
-        token: 32 hex digits, unique for the comparison.
+    ``token`` has 32 hex digits, unique for the comparison.
     """
     return f"wap_diff-{token}"
 

@@ -43,11 +43,7 @@ def install(extra: str) -> str:
 
 
 def sparkwap(command: str) -> str:
-    """Return a command of sparkwap.
-
-    Args:
-        command: The arguments after `sparkwap`.
-    """
+    """Return a command of sparkwap: ``pr audit`` -> ``sparkwap pr audit --target prod``."""
     return f"sparkwap {command}{_given}"
 
 
@@ -70,8 +66,6 @@ def operation(
     """Return a run-operation: ``dbt run-operation wap_discard --args '{branch: march}'``.
 
     Args:
-        name: The operation.
-        branch: Its argument ``branch``; empty for none.
         settings: Settings of the gate, without the prefix ``wap_``.
         arguments: Its other arguments; a text is written as it is.
     """
@@ -86,7 +80,6 @@ def build(node_ids: Sequence[str], branch: str = "", *, upstream: bool = False) 
 
     Args:
         node_ids: dbt's ids of the nodes; empty for all.
-        branch: The branch; empty for none.
         upstream: Whether it also builds what the nodes are built from.
     """
     few = node_ids if len(node_ids) <= _SELECTED else ()

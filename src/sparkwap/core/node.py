@@ -16,24 +16,11 @@ from typing import Any
 from sparkwap.core.errors import SparkwapError
 
 
-def _no_meta(_: str) -> Mapping[str, Any]:
-    return {}
-
-
-def _nothing() -> None:
-    return None
-
-
-def _tell_nobody(_: str) -> None:
-    return None
-
-
 @dataclass(frozen=True)
 class Node:
     """A Python model that is being built.
 
     Attributes:
-        node_id: dbt's unique id.
         meta: the node's ``config.meta``.
         parents: unique ids of the nodes that it reads.
         run_id: dbt's invocation id.
@@ -43,7 +30,6 @@ class Node:
             run with ``as_of`` at that time; None if there is none.
         replay: whether the run has ``as_of``, see `sparkwap.runs.time_travel`.
         settings: the settings of this command, as environment variables.
-        project: the project's folder.
         target_folder: dbt's target folder; None if nothing is kept.
     """
 
@@ -51,9 +37,9 @@ class Node:
     meta: Mapping[str, Any] = field(default_factory=dict)
     parents: tuple[str, ...] = ()
     run_id: str = ""
-    meta_of: Callable[[str], Mapping[str, Any]] = _no_meta
-    tell: Callable[[str], None] = _tell_nobody
-    published: Callable[[], str | None] = _nothing
+    meta_of: Callable[[str], Mapping[str, Any]] = lambda _: {}
+    tell: Callable[[str], None] = lambda _: None
+    published: Callable[[], str | None] = lambda: None
     replay: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     project: Path = Path()
@@ -69,11 +55,7 @@ _CURRENT: ContextVar[Node] = ContextVar("sparkwap_node")
 
 
 def current() -> Node:
-    """Return the node that is being built in this thread.
-
-    Raises:
-        SparkwapError: no node is being built.
-    """
+    """Return the node that is being built in this thread."""
     try:
         return _CURRENT.get()
     except LookupError:

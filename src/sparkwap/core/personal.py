@@ -67,12 +67,7 @@ Named = Callable[[str], Collection[str]]
 
 @dataclass(frozen=True)
 class PersonalMarks:
-    """The marks of a project.
-
-    Attributes:
-        lookup: Returns a node of the manifest.
-        named: Returns its tests by name.
-    """
+    """The marks of a project."""
 
     lookup: Lookup
     named: Named
@@ -162,13 +157,7 @@ class Hidden:
     def of_project(
         cls, marks: PersonalMarks, tables: Mapping[str, Identifier], patterns: Iterable[str] = ()
     ) -> Hidden:
-        """Return the hidden columns of a project.
-
-        Args:
-            marks: The project's marks.
-            tables: The tables of its nodes and sources, by unique id.
-            patterns: See the attribute.
-        """
+        """Return the hidden columns of a project, whose nodes and sources have these tables."""
         found = {node_id: marks.personal(node_id) for node_id in tables}
         return cls(
             marked=RAW_TEXT.union(*found.values()) - {WHOLE},
@@ -220,7 +209,6 @@ def without_values(reason: str, why: str = _PERSONAL, columns: Collection[str] =
 
     Args:
         reason: The reason, or several, or the finding of an audit.
-        why: Why the texts are withheld.
         columns: The personal columns, as for `tells_value`.
     """
 

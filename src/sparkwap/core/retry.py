@@ -86,7 +86,6 @@ def classify(message: str, classes: Iterable[str] = (), sqlstate: str | None = N
     Args:
         message: The message, including the Java stack trace with the cause.
         classes: Names of its Python classes.
-        sqlstate: The SQLSTATE of a database; None if there is none.
     """
     if sqlstate in _RETRYABLE_STATES:
         return "retry"
@@ -131,10 +130,7 @@ def fate(
 def batch_fate(written: Iterable[tuple[str | None, str | None]], run_id: str, batch: str) -> Fate:
     """Return the result of a batch's write, beside which other batches of its run may write.
 
-    Args:
-        written: The run and the batch of each snapshot since the write was sent.
-        run_id: The run that sent the write.
-        batch: The batch.
+    ``written`` are run and batch of each snapshot since the write was sent.
     """
     writers = set(written)
     if any(writer != run_id for writer, _ in writers):
@@ -142,21 +138,14 @@ def batch_fate(written: Iterable[tuple[str | None, str | None]], run_id: str, ba
     return "made" if (run_id, batch) in writers else "not made"
 
 
-def step(rule: Rule, found: Fate, tried: int, tries: int = TRIES) -> Step:
-    """Return the next step: raise the error, continue because the write is done, or send it again.
-
-    Args:
-        rule: The rule of the error.
-        found: The result of the statement.
-        tried: The number of tries so far.
-        tries: The maximum number of tries.
-    """
+def step(rule: Rule, found: Fate, tried: int) -> Step:
+    """Return the next step: raise the error, go on because the write is done, or send it again."""
     if rule in ("fail", "rebuild") or found == "unknown":
         return "raise"
     if found == "made":
         return "done"
     # The snapshot does not exist now. If it may appear later, the write must not be sent twice.
-    if rule == "look" or tried >= tries:
+    if rule == "look" or tried >= TRIES:
         return "raise"
     return "send"
 

@@ -26,8 +26,6 @@ class Token:
             name if ``spark.sql.ansi.doubleQuotedIdentifiers`` is on); ``symbol`` for one other
             character, or ``/*+``, ``*/`` around a hint; ``unclosed`` for a string, name or comment
             without an end, up to the end of the text, which Spark does not parse.
-        text: the text of the token.
-        start: the position of the token.
     """
 
     kind: TokenKind
@@ -74,14 +72,9 @@ _PATTERN = re.compile(
 _COMMENT_EDGE = re.compile(r"/\*(?!\+)|\*/")
 
 
-def tokens(sql: str, start: int = 0) -> Iterator[Token]:
-    """Yield the tokens of a text lazily.
-
-    Args:
-        sql: SQL of one or several statements, complete or not.
-        start: The start position, at the beginning of a token, blank or comment.
-    """
-    at = start
+def tokens(sql: str) -> Iterator[Token]:
+    """Yield the tokens of one or several statements, complete or not."""
+    at = 0
     while (match := _PATTERN.match(sql, at)) is not None:
         kind = match.lastgroup
         if kind == "comment":
@@ -154,7 +147,6 @@ def relation_names(
     literal that may be a path of files has `FILES` in place of the schema.
 
     Args:
-        sql: SQL of any kind.
         schema: The schema of names without a schema.
         present: Only relations whose present rows are read: not as of a time, a snapshot, a branch
             or a tag, not with options, which may have the same effect, and no metadata tables.

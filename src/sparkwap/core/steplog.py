@@ -79,12 +79,7 @@ class StepLog:
             self._end = None
 
     def tell(self, event: str, **facts: Any) -> None:
-        """Write a line.
-
-        Args:
-            event: The name of the event.
-            facts: ``run_id``, ``branch``, ``table`` and the facts of `_FACTS`; others are ignored.
-        """
+        """Write a line with ``run_id``, ``branch``, ``table`` and the facts of `_FACTS`."""
         table = str(facts.get("table") or "")
         line = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),

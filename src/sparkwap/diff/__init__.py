@@ -5,20 +5,7 @@ See ``docs/diff.md``. `differ.Differ` compares in a Spark session: `states` find
 any format. `comment` calls dbt for this, and returns the result as Markdown.
 """
 
-from sparkwap.core.personal import Hidden
 from sparkwap.diff.comment import comment
-from sparkwap.diff.model import RowSample, RunDiff, SchemaChange, TableDiff
 from sparkwap.diff.operation import rendered
-from sparkwap.diff.render import markdown, page
 
-__all__ = [
-    "Hidden",
-    "RowSample",
-    "RunDiff",
-    "SchemaChange",
-    "TableDiff",
-    "comment",
-    "markdown",
-    "page",
-    "rendered",
-]
+__all__ = ["comment", "rendered"]

@@ -29,12 +29,10 @@ def comment(
     project per process.
 
     Args:
-        branch: The audit branch.
         against: The state to compare with; see `Differ.compare`.
         project_dir: The dbt project, which has the keys and the marks of personal columns.
         sample: Number of sample rows of each kind. The default is 0, because a comment leaves the
             lake; values of hidden columns are never shown.
-        limit: Greatest number of characters.
         dbt_arguments: More arguments for dbt, such as ``["--target", "pr"]``.
 
     Raises:

@@ -24,8 +24,6 @@ class RowCounter:
     """Counts the rows that differ between two states of a table.
 
     Args:
-        sql: Runs a statement in the Spark session.
-        private: The private catalog of the session.
         warehouse: The warehouse folder, for private tables.
         sample: The number of sample rows of each kind; 0 for none.
     """
@@ -39,14 +37,7 @@ class RowCounter:
     def count(
         self, found: TableDiff, columns: Columns, read: Sources, seeds: tuple[int, int]
     ) -> TableDiff:
-        """Return the result with counts and samples.
-
-        Args:
-            found: The result so far.
-            columns: The columns to compare.
-            read: The sources of the rows; folders of private tables are added to it.
-            seeds: The seeds of the two hashes.
-        """
+        """Return the result with counts and samples; adds folders of private tables to ``read``."""
         statements = DiffStatements(columns.compared, found.key, seeds)
         cache = Cache(self._sql)
         try:

@@ -33,10 +33,8 @@ class Differ:
     """Compares branches of a lake.
 
     Args:
-        lake: The lake.
         sql: Runs a statement in one Spark session, always the same, and returns its rows.
         keys: The key columns of tables and views, by the names that readers use.
-        hidden: The columns whose values are not shown.
         sample: The number of sample rows of each kind of a table; 0 for none.
     """
 
@@ -213,11 +211,7 @@ class Differ:
 
 
 def _chosen(pairs: Collection[Identifier], tables: Collection[str]) -> set[Identifier]:
-    """Return the tables with these names; all if there are no names.
-
-    Raises:
-        ConfigError: There is no table or view with a name.
-    """
+    """Return the tables with these names; all if there are no names."""
     if not tables:
         return set(pairs)
     found: set[Identifier] = set()

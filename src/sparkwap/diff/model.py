@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -48,7 +47,6 @@ class RetypedColumn:
     """A column whose type changed.
 
     Attributes:
-        name: Its name.
         before: Spark's type in the old state.
         after: Spark's type in the new state.
         compared: Whether its values are compared: as the wider number type, or as text.
@@ -87,7 +85,6 @@ class RowSample:
     """A row that differs.
 
     Attributes:
-        change: Its change.
         count: Number of equal rows; 1 for a changed row.
         before: The old row; None for an added row.
         after: The new row; None for a removed row.
@@ -106,20 +103,15 @@ class TableDiff:
     Attributes:
         identifier: The name that readers use.
         kind: ``table`` or ``view`` in the new state; in the old state if it was dropped.
-        change: Its change.
         schema: The differences of its columns; empty for a new or dropped table.
         added: Number of rows that only the new state has, duplicates counted.
         removed: Number of rows that only the old state has.
         changed: Number of rows with the same key and other values; 0 without a key.
         columns: Column -> number of changed rows in which it differs, if any.
         key: The key columns by which rows were paired; empty for none.
-        hidden: Columns whose values are not shown.
         samples: Some of the rows that differ.
         rows_before: Number of rows of the old state; None if metadata does not have it.
         rows_after: Number of rows of the new state; None if metadata does not have it.
-        how: The data that was read.
-        notes: Remarks for the reader.
-        seconds: Duration of the comparison.
     """
 
     identifier: Identifier
@@ -157,10 +149,7 @@ class TableDiff:
             "kind": self.kind,
             "change": self.change,
             "columns": {
-                "added": [asdict(column) for column in self.schema.added],
-                "removed": [asdict(column) for column in self.schema.removed],
-                "retyped": [asdict(column) for column in self.schema.retyped],
-                "renamed": [asdict(column) for column in self.schema.renamed],
+                **{kind: list(columns) for kind, columns in asdict(self.schema).items()},
                 "changed": dict(self.columns),
                 "hidden": list(self.hidden),
             },
@@ -186,7 +175,6 @@ class RunDiff:
     Attributes:
         branch: The new state: an audit branch, tag or ``main``.
         against: The old state.
-        at: Time of the comparison.
         tables: All tables and views, by name.
     """
 
@@ -225,10 +213,6 @@ class RunDiff:
             "at": self.at.isoformat(),
             "tables": [table.as_dict() for table in self.tables],
         }
-
-    def to_json(self) -> str:
-        """Return the result as JSON."""
-        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False)
 
 
 def _weight(table: TableDiff) -> tuple[bool, int, bool, Identifier]:

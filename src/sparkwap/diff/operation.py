@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -39,8 +40,7 @@ class Diff(Arguments):
         default="main",
     )
     tables: tuple[str, ...] = argument(
-        "names of tables, with or without schema; all tables of the branch if left out",
-        default=(),
+        "names of tables, with or without schema; all tables of the branch if left out", default=()
     )
     format: Format = argument("text (the default), json, markdown or html", default="text")
     file: Path | None = argument(
@@ -87,7 +87,7 @@ def result(diff: RunDiff) -> DiffResult:
 def rendered(diff: RunDiff, form: Format, limit: int = render.LIMIT) -> str:
     """Return the result in one of the formats."""
     if form == "json":
-        return diff.to_json() + "\n"
+        return json.dumps(diff.as_dict(), indent=2, ensure_ascii=False) + "\n"
     if form == "markdown":
         return render.markdown(diff, limit)
     if form == "html":
@@ -100,7 +100,6 @@ def deliver(diff: RunDiff, request: Diff) -> list[str]:
 
     Raises:
         NotCompared: Some tables could not be compared; the result is written nevertheless.
-        ConfigError: The file cannot be written.
     """
     content = rendered(diff, request.format, request.limit)
     lines = content.splitlines()
@@ -120,13 +119,9 @@ def deliver(diff: RunDiff, request: Diff) -> list[str]:
         ]
     if diff.failed:
         names = ", ".join(table.name for table in diff.failed)
-        raise NotCompared(
-            "\n".join(
-                [
-                    *lines,
-                    f"Not compared: {names}. Nothing was changed. Fix the reasons in the notes of "
-                    "these tables, then run the same command again.",
-                ]
-            )
+        lines.append(
+            f"Not compared: {names}. Nothing was changed. Fix the reasons in the notes of "
+            "these tables, then run the same command again."
         )
+        raise NotCompared("\n".join(lines))
     return lines

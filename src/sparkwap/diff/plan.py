@@ -56,6 +56,7 @@ class ComparedColumn:
         type: The type in which values are compared.
         cast: This type as text, if one of the two states has another type; else None.
         nullable: Whether a value may be NULL in either state.
+        whole: Whether the text of a whole number is that of an integer, in both states.
     """
 
     name: str
@@ -63,6 +64,7 @@ class ComparedColumn:
     type: IcebergType
     cast: str | None = None
     nullable: bool = True
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,8 @@ class Columns:
 
     Attributes:
         compared: The columns of both states whose values can be compared.
-        change: The differences of the columns.
         same_files: Whether a data file of both states has the same values in both: each compared
             column, and each field in it, has the same field id in both states.
-        notes: Remarks for the reader.
     """
 
     compared: tuple[ComparedColumn, ...]
@@ -98,11 +98,6 @@ def match_columns(
 
     Columns are paired by name, ignoring case as Spark does. A removed and an added column are
     paired if they have the same field id of the same table.
-
-    Args:
-        before: Columns of the old state.
-        after: Columns of the new state.
-        same_table: Whether both are states of the same table, so that field ids are comparable.
     """
     old = {column.name.lower(): column for column in before}
     pairs = {c.name: old[c.name.lower()] for c in after if c.name.lower() in old}
@@ -126,7 +121,7 @@ def match_columns(
             notes.append(f"values of {column.name} ({column.spark_type}) are not compared")
         else:
             compared.append(pair)
-            if pair.cast == "string":
+            if pair.cast == "string" and not pair.whole:
                 notes.append(f"values of {column.name} are compared as text, so 1 and 1.0 differ")
     used = {column.id for column in pairs.values()}
     change = SchemaChange(
@@ -156,8 +151,17 @@ def _compare(before: Column, after: Column) -> ComparedColumn | None:
         return None
     if "binary" in (old, new):
         return None
-    common = _wider(old, new) or "string"
-    return ComparedColumn(after.name, before.name, common, common, nullable)
+    common = _wider(old, new)
+    # No type holds all numbers of both, but equal ones are whole: compared as texts of integers.
+    whole = common is None and "bigint" in (old, new) and bool({"float", "double"} & {old, new})
+    if common is None and not whole and _is_number(old) and _is_number(new):
+        return None
+    common = common or "string"
+    return ComparedColumn(after.name, before.name, common, common, nullable, whole)
+
+
+def _is_number(kind: str) -> bool:
+    return kind in ("float", "double") or exact_digits(kind) is not None
 
 
 def _is_opaque(kind: IcebergType) -> bool:

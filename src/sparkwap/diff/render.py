@@ -53,14 +53,9 @@ def markdown(diff: RunDiff, limit: int = LIMIT) -> str:
     The tables with most changes come first. A comment that would be too long leaves out samples
     first, then the details of tables, then tables, and says how many.
     """
-    head = [
-        f"### Data diff: {_code(diff.branch)} against {_code(diff.against)}",
-        "",
-        _totals(diff),
-        "",
-    ]
+    head = f"### Data diff: {_code(diff.branch)} against {_code(diff.against)}"
     room = max(limit, 2 * _ENDS) - _ENDS
-    out = _Room("\n".join(head) + "\n", room)
+    out = _Room(f"{head}\n\n{_totals(diff)}\n\n", room)
     if diff.differing:
         _overview(diff.differing, out, int(room * _SHARE))
     left = 0
@@ -135,14 +130,7 @@ def _spread(samples: Sequence[RowSample], count: int) -> Sequence[RowSample]:
 
 def _detail(table: TableDiff, samples: Sequence[RowSample], columns: int = 100) -> str:
     lines = [f"<details><summary>{_code(table.name)}: {_words(table)}</summary>", ""]
-    lines += [f"- {line}" for line in _schema_lines(table, _code)[:columns]]
-    most = _most(table)
-    lines += [f"- {_code(name)} differs in {n:,} row{_s(n)}" for name, n in most[:columns]]
-    if len(most) > columns:
-        lines.append(f"- and {len(most) - columns} more columns differ")
-    lines += [f"- {_escaped(note)}" for note in table.notes]
-    if table.hidden and samples:
-        lines.append(f"- not shown: {', '.join(map(_code, table.hidden))}")
+    lines += [f"- {fact}" for fact in _facts(table, bool(samples), columns)]
     if samples:
         lines += ["", *_markdown_samples(samples, table.key)]
     if len(samples) < len(table.samples):
@@ -199,12 +187,7 @@ def _html_row(table: TableDiff) -> str:
 
 
 def _html_detail(table: TableDiff) -> str:
-    items = _schema_lines(table, _code)
-    items += [f"{_code(name)} differs in {n:,} row{_s(n)}" for name, n in _most(table)]
-    items += [_escaped(note) for note in table.notes]
-    if table.hidden and table.samples:
-        items.append(f"not shown: {', '.join(map(_code, table.hidden))}")
-    listed = "".join(f"<li>{item}</li>" for item in items)
+    listed = "".join(f"<li>{fact}</li>" for fact in _facts(table, bool(table.samples)))
     return (
         f"<details><summary>{_code(table.name)}: {_words(table)}</summary><ul>{listed}</ul>"
         f"{_html_samples(table)}</details>"
@@ -264,6 +247,19 @@ def _words(table: TableDiff) -> str:
     return f"columns differ; {words}" if table.schema else words
 
 
+def _facts(table: TableDiff, sampled: bool, columns: int | None = None) -> list[str]:
+    """Return what differs in a table, of at most so many columns, and the remarks."""
+    most = _most(table)
+    facts = _schema_lines(table, _code)[:columns]
+    facts += [f"{_code(name)} differs in {n:,} row{_s(n)}" for name, n in most[:columns]]
+    if columns is not None and len(most) > columns:
+        facts.append(f"and {len(most) - columns} more columns differ")
+    facts += map(_escaped, table.notes)
+    if table.hidden and sampled:
+        facts.append(f"not shown: {', '.join(map(_code, table.hidden))}")
+    return facts
+
+
 def _schema_lines(table: TableDiff, show: Callable[[str], str] = str) -> list[str]:
     lines = []
     for new in table.schema.added:
@@ -308,7 +304,7 @@ def _most(table: TableDiff) -> list[tuple[str, int]]:
     return sorted(table.columns.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _names(samples: Iterable[RowSample], key: Sequence[str]) -> list[str]:
+def _names(samples: Iterable[RowSample], key: Sequence[str] = ()) -> list[str]:
     found: dict[str, None] = {}
     for sample in samples:
         for values in (sample.before, sample.after):
@@ -321,44 +317,32 @@ def _kind(sample: RowSample) -> str:
     return sample.change if sample.count == 1 else f"{sample.change} ×{sample.count:,}"
 
 
-def _cell(sample: RowSample, name: str, key: Sequence[str], show: Callable[[str], str]) -> str:
-    old, new = _value(sample.before, name, show), _value(sample.after, name, show)
+def _cell(
+    sample: RowSample,
+    name: str,
+    key: Sequence[str],
+    show: Callable[[str], str],
+    null: str = "<i>NULL</i>",
+    arrow: str = "→",
+) -> str:
+    def shown(values: Values | None) -> str:
+        if values is None or name not in values:
+            return ""
+        value = values[name]
+        return null if value is None else show(_cut(value))
+
+    old, new = shown(sample.before), shown(sample.after)
     if sample.before is None or sample.after is None:
         return new if sample.before is None else old
-    return new if _same(sample, name, key) else f"{old} → {new}{_rest(old, new)}"
-
-
-def _value(values: Values | None, name: str, show: Callable[[str], str]) -> str:
-    if values is None or name not in values:
-        return ""
-    value = values[name]
-    return "<i>NULL</i>" if value is None else show(_cut(value))
+    # A changed row has its key, and the columns that differ.
+    if name in key or name not in sample.before:
+        return new
+    return f"{old} {arrow} {new}{' (differs in what is not shown)' if old == new else ''}"
 
 
 def _sample_line(sample: RowSample, key: Sequence[str]) -> str:
-    names = _names([sample], ())
-    cells = [f"{name}={_plain_cell(sample, name, key)}" for name in names]
+    cells = (f"{name}={_cell(sample, name, key, str, 'NULL', '->')}" for name in _names([sample]))
     return f"{_kind(sample)}: {', '.join(cells)}"
-
-
-def _plain_cell(sample: RowSample, name: str, key: Sequence[str]) -> str:
-    def shown(values: Values | None) -> str:
-        value = (values or {}).get(name)
-        return "NULL" if value is None else _cut(value)
-
-    if sample.before is None or sample.after is None:
-        return shown(sample.after if sample.before is None else sample.before)
-    old, new = shown(sample.before), shown(sample.after)
-    return new if _same(sample, name, key) else f"{old} -> {new}{_rest(old, new)}"
-
-
-def _same(sample: RowSample, name: str, key: Sequence[str]) -> bool:
-    # A changed row has its key, and the columns that differ.
-    return name in key or name not in (sample.before or {})
-
-
-def _rest(old: str, new: str) -> str:
-    return " (differs in what is not shown)" if old == new else ""
 
 
 def _cut(value: str) -> str:

@@ -48,10 +48,6 @@ class RowLineage:
         """Return the sources of the rows that differ; None if the ids do not tell.
 
         An error of Spark is no reason to fail: all rows can be compared.
-
-        Args:
-            sql: Runs a statement in the Spark session.
-            cache: Keeps the ids.
         """
         try:
             return self._differing(sql, cache)

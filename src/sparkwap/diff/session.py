@@ -16,11 +16,7 @@ _ERROR_CLASS = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 
 
 class Cache:
-    """Query results that Spark caches for a session, as views with unique names.
-
-    Args:
-        sql: Runs a statement in the session.
-    """
+    """Query results that Spark caches for a session, as views with unique names."""
 
     def __init__(self, sql: Sql) -> None:
         self._sql = sql
@@ -44,12 +40,7 @@ class Cache:
 
 @contextmanager
 def on_branch(sql: Sql, branch: str | None) -> Iterator[None]:
-    """Set the audit branch of the session while the block runs.
-
-    Args:
-        sql: Runs a statement in the session.
-        branch: The branch; empty for none, None to leave the session as it is.
-    """
+    """Set the audit branch of the session while the block runs: empty for none, None as it is."""
     if branch is None:
         yield
         return

@@ -27,7 +27,6 @@ class Sources:
 
     Attributes:
         sources: The relations to read.
-        how: Which part of the two states the comparison reads.
         parts: Private tables of some files, written for the comparison.
         folders: Folders of private tables, written for the comparison.
         lineage: The files that differ, if row ids tell which of their rows differ.
@@ -57,12 +56,7 @@ class Sources:
 
 
 class SourceFinder:
-    """Finds the sources of the rows of two states of a table.
-
-    Args:
-        lake: The lake.
-        private: The private catalog of the Spark session.
-    """
+    """Finds the sources of the rows of two states of a table."""
 
     def __init__(self, lake: Lake, private: PrivateCatalog) -> None:
         self._lake = lake

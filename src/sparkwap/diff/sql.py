@@ -55,8 +55,7 @@ class Source:
 def seeds_of(*ids: object) -> tuple[int, int]:
     """Return two seeds for a comparison; the same states have the same seeds and samples.
 
-    Args:
-        ids: The identities of the states: random ids that Iceberg made at their commits.
+    The ids of the states are random: Iceberg made them at their commits.
     """
     digest = hashlib.sha256(repr(ids).encode()).digest()
     first, second = (int.from_bytes(digest[at : at + 8]) >> 2 for at in (0, 8))
@@ -67,7 +66,6 @@ class DiffStatements:
     """The statements that compare the rows of some sources.
 
     Args:
-        columns: The columns to compare.
         key: The names of the key columns in the new state.
         seeds: See `seeds_of`.
     """
@@ -113,7 +111,6 @@ class DiffStatements:
         """Return a query as `rows`, only for these hashes: a second scan, with a small shuffle.
 
         Args:
-            sources: The sources of the rows.
             signs: The result of `signs`: a view, or a query in parentheses.
             few: Whether the hashes fit into the memory of each worker.
         """
@@ -179,8 +176,7 @@ class DiffStatements:
     def sums(signs: str) -> str:
         """Return a query for the numbers of added and removed rows, duplicates counted.
 
-        Args:
-            signs: The result of `signs`, or of `paired` without a key.
+        ``signs`` is the result of `signs`, or of `paired` without a key.
         """
         return (
             "select coalesce(sum(greatest(n, 0L)), 0L), coalesce(sum(greatest(-n, 0L)), 0L) "
@@ -235,7 +231,7 @@ class DiffStatements:
         for source in sources:
             named = (c.before if source.old else c.name for c in self._columns)
             columns = [
-                f"{quote(name) if c.cast is None else f'cast({quote(name)} as {c.cast})'} as c{i}"
+                f"{_cast(quote(name), c)} as c{i}"
                 for i, (name, c) in enumerate(zip(named, self._columns, strict=True))
             ]
             where = "" if source.condition is None else f" where {source.condition}"
@@ -264,6 +260,19 @@ class DiffStatements:
         if row is None:
             return "cast(null as string)"
         return text_sql(f"{row}.c{index}", self._columns[index].type)
+
+
+def _cast(value: str, column: ComparedColumn) -> str:
+    """Return SQL for a value in the type of its comparison."""
+    if column.cast is None:
+        return value
+    text = f"cast({value} as {column.cast})"
+    if not column.whole:
+        return text
+    # In this range, a double that is whole is a bigint, exactly.
+    integer, limit = f"try_cast({value} as bigint)", f"{1 << 63}D"
+    is_whole = f"{value} >= -{limit} and {value} < {limit} and {integer} = {value}"
+    return f"if({is_whole}, cast({integer} as {column.cast}), {text})"
 
 
 def text_sql(value: str, kind: IcebergType) -> str:

@@ -10,7 +10,7 @@ from sparkwap.catalog import branches
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.model import Identifier, Kind
 from sparkwap.catalog.pointers import Pointer
-from sparkwap.catalog.sparksql import current_schema
+from sparkwap.catalog.sparksql import by_id, current_schema
 from sparkwap.core import names
 from sparkwap.core.errors import ConfigError, MetadataFileMissing
 from sparkwap.diff.plan import Column, columns_of
@@ -26,8 +26,6 @@ class TableVersion:
 
     Attributes:
         identifier: The name that readers use.
-        row: Its entry in the catalog, with its metadata file.
-        document: Its metadata.
         ref: The branch or tag to read; None for a view.
         snapshot: Its snapshot; None for a view, or a table without rows.
         branch: The audit branch on which a session can read a view; empty for none.
@@ -55,25 +53,17 @@ class TableVersion:
         """The entry of its snapshot in the metadata."""
         return None if self.snapshot is None else md.snapshot(self.document, self.snapshot)
 
-    @property
-    def of_tag(self) -> bool:
-        """Whether it is the state of a tag, which has the columns of its snapshot."""
-        ref = md.refs_of(self.document).get(self.ref or "")
-        return ref is not None and ref.type == "tag"
-
     def with_schema(self) -> md.Document:
         """Return its metadata, with the schema of this state as the current schema."""
         schema = self._schema()
         return {**self.document, "current-schema-id": schema.get("schema-id", 0)}
 
     def _schema(self) -> Mapping[str, Any]:
-        found = self.found
-        if self.of_tag and found is not None:
-            wanted = found.get("schema-id")
-            for schema in self.document.get("schemas") or ():
-                if wanted is not None and schema.get("schema-id") == wanted:
-                    return dict(schema)
-        return current_schema(self.document)
+        ref = md.refs_of(self.document).get(self.ref or "")
+        of_tag = ref is not None and ref.type == "tag"
+        wanted = (self.found or {}).get("schema-id") if of_tag else None
+        known = [] if wanted is None else self.document.get("schemas")
+        return by_id(known, "schema-id", wanted) or current_schema(self.document)
 
     def rows(self) -> int | None:
         """Return its number of rows; None if metadata does not have it."""
@@ -86,11 +76,7 @@ class TableVersion:
 
 
 def states_of(lake: Lake, ref: str) -> dict[Identifier, TableVersion]:
-    """Return the tables and views of a branch or tag; nothing for ``main``.
-
-    Raises:
-        ConfigError: There is no such branch or tag.
-    """
+    """Return the tables and views of a branch or tag, which has to exist; nothing for ``main``."""
     if ref == md.MAIN:
         return {}
     marked = lake.store.backend.side_schemas()
@@ -119,9 +105,6 @@ def base_of(
     """Return the state of a table when an audit branch was opened.
 
     Args:
-        lake: The lake.
-        state: The state on the branch.
-        branch: The audit branch.
         now: The present state on ``main``, which is returned for a view, and if there is no base
             or its metadata file does not exist any more.
     """

@@ -31,8 +31,6 @@ def append(
     snapshot of its own: readers of what was added skip it.
 
     Args:
-        io: Writes and reads files.
-        document: The table's metadata.
         rows: The rows; missing columns are null.
         written: Gets the location of each file before it is written.
         in_threads: See `sparkwap.catalog.store.Store.map`.

@@ -66,10 +66,7 @@ def parts(manifest: Document) -> dict[str, dict[str, str]]:
 
     The parts of a node are its text, its configuration as it is written, its contract, its
     persisted descriptions, its place in the project, each macro that it may call, also through
-    other macros, and the project's variables that it may use.
-
-    Args:
-        manifest: A reduced manifest, see `sparkwap.ledger.manifests.reduced`.
+    other macros, and the project's variables that it may use. The manifest is a `reduced` one.
     """
     macros = manifest["macros"]
     texts = {key: _digest(str(macro["macro_sql"])) for key, macro in macros.items()}
@@ -145,12 +142,7 @@ def _digest(value: Any) -> str:
 
 
 def called(node: Mapping[str, Any], macros: Mapping[str, Any]) -> list[str]:
-    """Return the ids of the macros that a node calls, directly or through other macros.
-
-    Args:
-        node: A node of a manifest.
-        macros: The manifest's macros by id.
-    """
+    """Return the ids of the macros that a node calls, directly or through other macros."""
     waiting = list((node.get("depends_on") or {}).get("macros") or ())
     seen: set[str] = set()
     while waiting:
@@ -167,9 +159,6 @@ class ProjectMacros:
     dbt's `depends_on` has the macros that the text calls while dbt parses it: none in a branch of
     `is_incremental()`, and none that dbt's own macros call, as far as the project overrides them.
     Here a macro counts also if its name is a word of a text that counts.
-
-    Args:
-        macros: The manifest's macros by id.
     """
 
     def __init__(self, macros: Mapping[str, Any]) -> None:
@@ -199,7 +188,6 @@ class ProjectMacros:
         """Return the ids of the macros that a node may call.
 
         Args:
-            node: A node of the manifest.
             overrides: Only these macros of dbt may call one of the project in their place; None for
                 all of them, and for the materializations of the project.
         """

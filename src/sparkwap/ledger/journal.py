@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,11 @@ from pyiceberg import expressions
 from pyiceberg.table import Table
 
 from sparkwap.catalog import publish_journal
+from sparkwap.catalog.backend import sequential
 from sparkwap.catalog.model import LedgerRows
+from sparkwap.catalog.pointers import Conflict, PointerUpdate, Unanswered
+from sparkwap.core.errors import CatalogError
+from sparkwap.core.names import former_name
 from sparkwap.ledger.records import time_of
 from sparkwap.ledger.tables import LedgerTables, append_change, ex
 
@@ -31,6 +36,24 @@ class JournalTable(LedgerTables):
         found = [r for r in whole if r["state"] == "intended" and _journal_key(r) not in ended]
         return sorted(found, key=lambda row: time_of(row["intended_at"]))
 
+    def drop_set_aside(self) -> None:
+        """Drop former tables under other names that no open journal needs; their files stay.
+
+        An older version of sparkwap, which does not know these names, has ended their journal.
+        """
+        if self.lake.store.backend.atomic or self.open_journals():
+            return
+        backend, known = sequential(self.lake.store.backend), dict[str, dict[str, Any]]()
+        for row in self.read("publishes", columns=("schema", "name", "base_metadata", "run_id")):
+            for key in filter(None, (row["base_metadata"], row["run_id"])):
+                of_schema = known.setdefault(row["schema"], {})
+                of_schema[former_name(row["name"], key)] = (row["name"], key)
+        for schema, former in known.items():
+            for name, key in (former[one] for one in backend.kinds(schema) if one in former):
+                if aside := backend.aside((schema, name), key):
+                    with suppress(CatalogError, Conflict, Unanswered):
+                        backend.apply([PointerUpdate(aside, None)], documents={})
+
     def journal_states(self, row: Mapping[str, Any]) -> list[str]:
         """Return all states of a journal; ``row`` is any of its rows."""
         found = self.read("journal", _of_journal(row))
@@ -40,12 +63,7 @@ class JournalTable(LedgerTables):
         """Append a state to a journal, unless it is closed or the other direction is decided.
 
         This is a compare and swap: no other process can append to the journal after the check.
-
-        Returns:
-            All states that the journal has now.
-
-        Raises:
-            CatalogError: The catalog or the disk failed; nothing was written.
+        Returns all states that the journal has now.
         """
         states: list[str] = []
 

@@ -23,6 +23,7 @@ from sparkwap.ledger.records import (
     KeptManifest,
     LedgerPublish,
     group_publishes,
+    is_end_of_run,
     latest,
     time_after,
     time_of,
@@ -83,8 +84,9 @@ class Ledger(JournalTable):
         return [row for row in nodes if row["verdict"] != "published" or row["run_id"] in begun]
 
     def of_run(self, table: str, run_id: str) -> list[dict[str, Any]]:
-        """Return the rows of one run in a table."""
-        return self.read(table, ex.EqualTo("run_id", run_id))
+        """Return the rows of one run in a table; of ``runs``, those that tell its end."""
+        rows = self.read(table, ex.EqualTo("run_id", run_id))
+        return list(filter(is_end_of_run, rows)) if table == "runs" else rows
 
     def published_tests(
         self, test_ids: Iterable[str], table_of_node: Callable[[str], Identifier | None]
@@ -92,11 +94,7 @@ class Ledger(JournalTable):
         """Return the last row of each test that audited a published candidate, by test id.
 
         Publishes that were rolled back do not count, nor do those of another target, which has
-        other tables.
-
-        Args:
-            test_ids: The tests.
-            table_of_node: Returns schema and name of the present table of a node.
+        other tables. ``table_of_node`` returns the present table of a node.
         """
         asked, latest_rows = set(test_ids), dict[str, dict[str, Any]]()
         # Most tests have run of late; only those that have not are searched in the whole history.
@@ -128,8 +126,7 @@ class Ledger(JournalTable):
     def results_to_build_on(self, since: datetime) -> dict[str, list[dict[str, Any]]]:
         """Return the rows of tests that later answers may build on, by test.
 
-        Args:
-            since: Rows count if all rows of their table were audited then or later.
+        Rows count if all rows of their table were audited ``since`` then.
         """
         columns = (
             "test_id", "status", "failures", "basis", "snapshot", "parent_snapshot", "whole_at",
@@ -150,13 +147,14 @@ class Ledger(JournalTable):
         Returns:
             The latest row of each test: id, name, what was audited, and when.
         """
+        of_nodes = ex.In("node_id", set(nodes))
+        built = self.read("nodes", of_nodes, (*_NAMED, "verdict")) if nodes else []
         last: dict[str, tuple[Any, str]] = {}
-        for (node, token), at in self._published(nodes).items():
+        for (node, token), at in self._standing(built, nodes).items():
             last[node] = max(last.get(node, (at, token)), (at, token))
         now = {(node, token) for node, (_, token) in last.items()}
         if not now:
             return []
-        built = self.read("nodes", ex.In("node_id", set(last)), _NAMED)
         # No test audits a candidate before it is built, which may be days before its publish;
         # clocks may differ.
         since = min(row["built_at"] for row in built if (row["node_id"], str(token_of(row))) in now)
@@ -169,12 +167,9 @@ class Ledger(JournalTable):
     def tests_of_others(
         self, nodes: Mapping[Identifier, str]
     ) -> dict[Identifier, list[dict[str, Any]]]:
-        """Return the rows of other projects' tests, by table.
+        """Return the rows of other projects' tests, by table that another project published last.
 
-        Only tables that another project published last are returned.
-
-        Args:
-            nodes: Schema and name of each table -> the node that builds it now.
+        ``nodes`` are the nodes that build the tables now.
         """
         if not nodes:
             return {}
@@ -196,26 +191,28 @@ class Ledger(JournalTable):
     def _published(self, nodes: Mapping[str, Identifier]) -> dict[tuple[str, str], datetime]:
         """Return (node, token) of each candidate that was published and not rolled back -> when.
 
-        Args:
-            nodes: Node -> schema and name of its table. A node has another table in each target.
+        A node has another table in each target.
         """
-        if not nodes:
-            return {}
         published = ex.And(ex.In("node_id", set(nodes)), ex.EqualTo("verdict", "published"))
+        columns = (*_NAMED, "verdict")
+        return self._standing(self.read("nodes", published, columns) if nodes else [], nodes)
+
+    def _standing(
+        self, rows: list[dict[str, Any]], nodes: Mapping[str, Identifier]
+    ) -> dict[tuple[str, str], datetime]:
+        """Return `_published` of these rows of ``nodes``."""
+        published = [row for row in rows if row["verdict"] == "published"]
+        if not published:
+            return {}
         ids = {
             row["run_id"]: row["publish_id"]
             for row in self.read("runs", ex.NotNull("publish_id"), ("run_id", "publish_id"))
         }
-        undone = undone_entries(
-            self.read(
-                "publishes",
-                ex.EqualTo("action", "rollback"),
-                ("publish_id", "schema", "name", "action"),
-            )
-        )
+        columns = ("publish_id", "schema", "name", "action")
+        undone = undone_entries(self.read("publishes", ex.EqualTo("action", "rollback"), columns))
         return {
             (row["node_id"], str(token_of(row))): row["built_at"]
-            for row in self._begun(self.read("nodes", published, _NAMED))
+            for row in self._begun(published)
             if (row["schema"], row["name"]) == nodes[row["node_id"]]
             and (ids.get(row["run_id"]), row["schema"], row["name"]) not in undone
         }
@@ -238,20 +235,12 @@ class Ledger(JournalTable):
         ]
 
     def builds(self, node_id: str, identifier: Identifier) -> list[tuple[dict[str, Any], bool]]:
-        """Return all builds of a node under a name, oldest first.
+        """Return the row of each build of a node under a name, oldest first.
 
-        Returns:
-            The row of each build, and whether the build was published and not rolled back.
+        With it, whether the build was published and not rolled back.
         """
         schema, name = identifier
-        rows = self.read(
-            "nodes",
-            ex.And(
-                ex.EqualTo("node_id", node_id),
-                ex.EqualTo("schema", schema),
-                ex.EqualTo("name", name),
-            ),
-        )
+        rows = self.read("nodes", _all_equal(node_id=node_id, schema=schema, name=name))
         live = self._published({node_id: identifier})
         rows.sort(key=lambda row: time_of(row["built_at"]))
         return [
@@ -264,10 +253,7 @@ class Ledger(JournalTable):
     ) -> dict[str, dict[str, Any]]:
         """Return the acceptances that are valid for an audit branch now: test id -> latest row.
 
-        Args:
-            branch: The audit branch.
-            table_of_node: Returns schema and name of the present table of a node: an acceptance is
-                valid for the tables of its own target only.
+        An acceptance is valid for the present tables of its own target only.
         """
         rows = self.rows("acceptances")
         if not rows:
@@ -295,8 +281,7 @@ class Ledger(JournalTable):
     def _published_from(self, branch: str) -> dict[str, datetime]:
         """Return the last publish time of each table (``schema.name``) from an audit branch."""
         found: dict[str, datetime] = {}
-        condition = ex.And(ex.EqualTo("branch", branch), ex.EqualTo("action", "publish"))
-        for row in self.read("publishes", condition):
+        for row in self.read("publishes", _all_equal(branch=branch, action="publish")):
             table = f"{row['schema']}.{row['name']}"
             found[table] = max(time_of(found.get(table)), row["published_at"])
         return found
@@ -307,31 +292,21 @@ class Ledger(JournalTable):
         Rows that another program has written (`LOADED`) do not count.
         """
         schema, name = identifier
-        wanted = ex.And(
-            ex.EqualTo("schema", schema),
-            ex.EqualTo("name", name),
-            ex.EqualTo("verdict", "published"),
-        )
+        wanted = _all_equal(schema=schema, name=name, verdict="published")
         rows = [row for row in self._begun(self.read("nodes", wanted, _NAMED))
                 if not row["node_id"].startswith(LOADED)]  # fmt: skip
         if not rows:
             return None
         last = max(rows, key=lambda row: time_of(row["built_at"]))
-        runs = self.read("runs", ex.EqualTo("run_id", last["run_id"]))
-        return last["node_id"], next((row["project"] for row in runs), "")
+        runs = self.of_run("runs", last["run_id"])
+        return last["node_id"], next((row["project"] for row in runs if row["project"]), "")
 
     def owners(self) -> dict[Identifier, str]:
         """Return the node last published under each name; stored test failures do not count."""
-        last = _last_of_names(
-            self._begun(
-                self.read("nodes", ex.EqualTo("verdict", "published"), (*_NAMED, "resource_type"))
-            )
-        )
-        return {
-            key: str(row["node_id"])
-            for key, row in last.items()
-            if row["resource_type"] != "failures"
-        }
+        columns = (*_NAMED, "resource_type")
+        rows = self.read("nodes", ex.EqualTo("verdict", "published"), columns)
+        last = _last_of_names(self._begun(rows)).items()
+        return {key: str(row["node_id"]) for key, row in last if row["resource_type"] != "failures"}
 
     def runs(self, branch: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
         """Return rows of ``runs``, newest first, of one audit branch or of all."""
@@ -341,11 +316,7 @@ class Ledger(JournalTable):
         return found[:limit]
 
     def publish(self, some_id: str) -> list[LedgerPublish]:
-        """Return the publishes with this publish id or run id, newest first.
-
-        Args:
-            some_id: The id, or at least its first eight characters.
-        """
+        """Return the publishes with this publish id or run id, or its start, newest first."""
         if len(some_id) < _ID_LENGTH:
             return []
         ids = ex.Or(ex.StartsWith("publish_id", some_id), ex.StartsWith("run_id", some_id))
@@ -365,13 +336,10 @@ class Ledger(JournalTable):
 
     def published_nodes(self, publish: LedgerPublish) -> list[dict[str, Any]]:
         """Return the rows of ``nodes`` that belong to a publish."""
-        of_run = ex.And(ex.EqualTo("run_id", publish.run_id), ex.EqualTo("branch", publish.branch))
+        of_run = _all_equal(run_id=publish.run_id, branch=publish.branch, verdict="published")
         names = {entry.identifier for entry in publish.entries}
-        return [
-            row
-            for row in self.read("nodes", of_run)
-            if row["verdict"] == "published" and (row["schema"], row["name"]) in names
-        ]
+        rows = self.read("nodes", of_run)
+        return [row for row in rows if (row["schema"], row["name"]) in names]
 
     def branch_rows(self, table: str, branch: str) -> list[dict[str, Any]]:
         """Return all rows of ``nodes`` or ``tests`` of a branch since it was last discarded."""
@@ -400,15 +368,9 @@ class Ledger(JournalTable):
         return [kept[key] for key in sorted(kept)]
 
     def forget_manifests(self, hashes: Collection[str]) -> None:
-        """Delete manifests.
+        """Delete manifests, as far as they are stored.
 
         Their data files stay until no snapshot of the table refers to them; a sweep deletes them.
-
-        Args:
-            hashes: The manifests; unknown hashes are ignored.
-
-        Raises:
-            CatalogError: The catalog or the disk failed; nothing was deleted.
         """
         condition = ex.In("hash", set(hashes))
 
@@ -448,6 +410,10 @@ class Ledger(JournalTable):
     ) -> datetime | None:
         condition = ex.And(ex.EqualTo("branch", branch), ex.In("outcome", set(outcomes)))
         return max((row["ended_at"] for row in self.read("runs", condition)), default=None)
+
+
+def _all_equal(**columns: str) -> Any:
+    return ex.And(*(ex.EqualTo(column, value) for column, value in columns.items()))
 
 
 def _same_project(published: str, present: str) -> bool:

@@ -29,27 +29,15 @@ COLUMN_ORDER = "sparkwap_column_order"
 EXPECT = "wap_expect"
 """The key in a unit test's meta; see `sparkwap.gate.unit_tests`."""
 _PARTS = (
-    "sources",
-    "exposures",
-    "metrics",
-    "groups",
-    "selectors",
-    "saved_queries",
-    "semantic_models",
+    "sources", "exposures", "metrics", "groups", "selectors", "saved_queries", "semantic_models",
     "functions",
-)
+)  # fmt: skip
 # dbt needs these parts to load a manifest, but does not compare them.
 _EMPTY = ("docs", "disabled", "parent_map", "child_map", "group_map")
 _MACRO = (
-    "name",
-    "resource_type",
-    "package_name",
-    "path",
-    "original_file_path",
-    "unique_id",
-    "macro_sql",
-    "depends_on",
-)
+    "name", "resource_type", "package_name", "path", "original_file_path", "unique_id",
+    "macro_sql", "depends_on",
+)  # fmt: skip
 # Fields that depend on the call, the machine or the compilation. `meta` is rendered with the
 # variables of the call; `unrendered_config` still has its source.
 _VOLATILE = frozenset(
@@ -114,11 +102,7 @@ def pack(manifest: Document, calls: Calls | None = None) -> Packed:
 
 
 def unpack(packed: Packed) -> dict[str, Any]:
-    """Return the manifest that `pack` has reduced.
-
-    Raises:
-        SparkwapError: The content does not have the hash.
-    """
+    """Return the manifest that `pack` has reduced; fails if it does not have its hash."""
     try:
         content = zlib.decompress(packed.content)
     except zlib.error:

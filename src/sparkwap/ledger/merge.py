@@ -37,13 +37,10 @@ _log = logging.getLogger(__name__)
 
 
 def newest_to_merge(sizes: Sequence[int]) -> int:
-    """Return how many of the newest files are merged into one; 0 for none.
+    """Return how many of the newest files are merged into one, by their sizes; 0 for none.
 
     A file is merged as long as it is not larger than the newer ones together, so that a file that
     stays is larger than all newer ones. A merged file has at most 16 MB, because it is read whole.
-
-    Args:
-        sizes: The sizes of the files in bytes, newest first.
     """
     merged = total = 0
     for size in sizes[:_MOST_FILES]:
@@ -63,8 +60,6 @@ def merge(
     """Write the newest files of a table as one, and all its manifests as one.
 
     Args:
-        io: Writes and reads files.
-        document: The table's metadata.
         manifests: The entries of its manifest list.
         written: Gets the locations of the new files.
         in_threads: See `sparkwap.catalog.store.Store.map`.

@@ -42,10 +42,6 @@ class LedgerPublish:
     """A publish that the ledger has.
 
     Attributes:
-        publish_id: The id of the publish.
-        run_id: The run that published.
-        branch: The audit branch of the run.
-        published_at: The time of the publish.
         entries: All tables and views of the publish.
         left: The entries that were not rolled back.
         manifest_hash: The manifest of the published code; None if it is not stored.
@@ -129,6 +125,15 @@ _CANDIDATE_COLUMNS = (
 )  # fmt: skip
 
 
+def is_end_of_run(row: Mapping[str, Any]) -> bool:
+    """Return whether a row of ``runs`` tells the end of its run.
+
+    A run also writes rows about other branches: that of a probe, and those that it sweeps.
+    """
+    swept = row["command"] == "wap_sweep" and row["outcome"] == "discarded"
+    return row["command"] != "probe" and not swept
+
+
 def ended_otherwise(
     runs: Iterable[Mapping[str, Any]], publishes: Iterable[LedgerPublish]
 ) -> dict[str, str]:
@@ -136,10 +141,6 @@ def ended_otherwise(
 
     ``discarded``: the audit branch was dropped later, with all unpublished tables.
     ``rolled back`` and ``partly rolled back``: the publish was undone.
-
-    Args:
-        runs: Rows of ``runs``.
-        publishes: All publishes.
     """
     runs = list(runs)
     dropped: dict[str, datetime] = {}
@@ -148,11 +149,15 @@ def ended_otherwise(
             dropped[row["branch"]] = max(
                 time_of(row["ended_at"]), dropped.get(row["branch"], time_of(None))
             )
+    # A run that sweeps at its end has a row for each branch that it drops, which are not its own.
+    own = {row["run_id"] for row in runs if row["outcome"] != "discarded"}
+    published = {row["run_id"] for row in runs if row["publish_id"]}
     found = {
         row["run_id"]: "discarded"
         for row in runs
-        if not row["publish_id"]
+        if row["run_id"] not in published
         and time_of(row["ended_at"]) <= dropped.get(row["branch"], time_of(None))
+        and (row["outcome"] != "discarded" or row["run_id"] not in own)
     }
     undone = [one for one in publishes if len(one.left) < len(one.entries)]
     return found | {

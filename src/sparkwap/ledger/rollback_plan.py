@@ -27,18 +27,11 @@ Undone = tuple[str, str, str]
 
 
 def later_on_the_same(publish: P, publishes: Iterable[P]) -> list[P]:
-    """Return the later publishes that a rollback of ``publish`` has to undo as well.
+    """Return the later publishes that a rollback of ``publish`` has to undo too, oldest first.
 
     A publish is undone as a whole. So a later publish that shares a table with ``publish`` is
     undone too, and so are the publishes that came after it on any of its tables. Entries that were
     rolled back before do not count.
-
-    Args:
-        publish: The publish to undo.
-        publishes: All publishes.
-
-    Returns:
-        The later publishes, oldest first.
     """
     others = sorted((p for p in publishes if p.publish_id != publish.publish_id), key=_time)
     since = {entry.identifier: publish.published_at for entry in publish.left}
@@ -63,12 +56,9 @@ def entries_before(publishes: Sequence[Published]) -> tuple[PublishedEntry, ...]
 
 
 def undone_entries(publishes: Iterable[Mapping[str, Any]]) -> set[Undone]:
-    """Return the tables of publishes that were rolled back.
+    """Return the tables of publishes that were rolled back, by the rows of ``publishes``.
 
     Table by table, as a sequential rollback leaves tables that another writer has changed.
-
-    Args:
-        publishes: Rows of the ledger's ``publishes``.
     """
     return {undone_key(row) for row in publishes if row["action"] == "rollback"}
 

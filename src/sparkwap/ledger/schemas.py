@@ -154,13 +154,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         }
     ),
     "manifests": pa.schema(
-        {
-            "hash": _TEXT,
-            "project": _TEXT,
-            "run_id": _TEXT,
-            "stored_at": _TIME,
-            "content": _BYTES,
-        }
+        {"hash": _TEXT, "project": _TEXT, "run_id": _TEXT, "stored_at": _TIME, "content": _BYTES}
     ),
     "sweeps": pa.schema(
         {
@@ -234,72 +228,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         }
     ),
 }
-"""Table -> columns. All times are UTC.
+"""Table -> columns, which docs/ledger.md describes. All times are UTC.
 
-Callers:
-    actor, host, catalog_user, project, command: The `Caller` of the command that wrote the row.
-        `LedgerTables` adds them. A row of ``runs`` that a later command writes for a dead run has
-        the host of that run, and no actor.
-
-Runs:
-    runs.tries: How often the run built again because ``main`` had moved.
-    runs.rebuild_of: The run that this rebuild belongs to.
-    runs.as_of, runs.pins: The moment of a replay, and the snapshot of each table that it reads.
-    runs.session: A token of the settings of Spark in the profile, and of dbt's `dispatch`.
-    manifest_hash: The code of a publish, or of a run on a named branch; see ``manifests``.
-
-Nodes:
-    nodes.base_metadata: The metadata file of the live table when the run first looked at it.
-    nodes.problem: An invariant that did not hold.
-    nodes.parents: The ids of the nodes that the node reads.
-    nodes.built_on: The candidates of the branch that the node was built on, by node. The node
-        itself is among them if it added rows to its own candidate.
-    nodes.batches: The time ranges, ``start/end``, that a microbatch model had to build.
-    nodes.code: dbt's checksum of the node's text, as it was built.
-    nodes.write_mode: Of a model with ``wap_write_mode: auto``, the mode and the reason for it.
-    nodes.refusal: The kinds of differences on ``main`` for which the publish was refused.
-    reads: The state of each table that was only read; see `sparkwap.catalog.read_dependencies`.
-    named: The relations that its statements have named; null if it may be any.
-    seconds: The duration of a build or test.
-
-Tests:
-    tests.audited: Node id -> the candidate that the test read.
-    tests.finding: The finding of an audit that does more than count rows.
-    tests.inputs: A token of each variable (command line or environment) that the test uses.
-    tests.given: A token of each variable that the command was given.
-    tests.code, tests.sql: Tokens of the test's code and of its query.
-    tests.answered: ``alone``; ``shared`` for a test that a shared statement has answered, and
-        ``incremental`` if that has read only what has changed since the test passed.
-    tests.basis: a digest of what the answer follows from besides the rows; null if no later
-        answer can build on it.
-    tests.snapshot: the snapshot that the answer was of, and tests.parent_snapshot: that of the
-        other table, if the test reads two.
-    tests.whole_at: when all rows of the table were last audited, and tests.increments: how often
-        only changed rows were audited since.
-    acceptances: People have accepted up to ``failures`` failing rows of a test, on any branch
-        before ``until``, or on this branch until it is published or discarded. An acceptance is
-        valid only while the nodes of ``tables`` have these tables.
-    metrics: Figures that anomaly audits have measured of a candidate (named as in
-        ``tests.audited``), with the expected range; see `sparkwap.audits.anomaly`. Later runs
-        compare with the figures of published candidates only. ``scope`` has other inputs of the
-        metric, such as the ``where`` of a test.
-
-Publishes:
-    publishes.action: ``publish`` or ``rollback``.
-    publishes.undone_metadata: Of a rollback, the metadata file until then.
-    publishes.undone_by: Of a rollback, the publish that the user named. It differs from
-        ``publish_id`` where a forced rollback undoes later publishes, too.
-    manifests.content: The bytes of `sparkwap.ledger.manifests.pack`; each hash is stored once.
-    journal: The intended moves and the states of a publish, on catalogs that cannot publish in
-        one transaction.
-
-Others:
-    sweeps.what: ``branch``, ``tag``, ``snapshots``, ``manifests`` or ``files``.
-    maintenance: What was done with a table. ``action`` is ``compact``, ``expire`` or ``metadata``
-        (``metadata_files`` of former states were deleted), ``outcome`` is ``done``, ``dropped`` (a
-        writer was faster, so the rewrite was dropped) or ``waits`` (the budget was used
-        up). ``expected_seconds`` of work were expected to save ``saved_seconds``
-        of reading. ``bytes`` were written.
-    sweeps.folder, sweeps.uuid: Those of a table that was dropped with a branch.
-    alerts: Each delivery of an alert. The same trouble has the same ``fingerprint``.
+`LedgerTables` adds the columns of the caller.
 """

@@ -87,11 +87,7 @@ class LedgerLake(Protocol):
 
 
 class LedgerTables:
-    """The tables of the ledger of a lake; safe for use by several threads.
-
-    Args:
-        lake: The lake.
-    """
+    """The tables of the ledger of a lake; safe for use by several threads."""
 
     def __init__(self, lake: LedgerLake) -> None:
         self.lake = lake
@@ -103,7 +99,6 @@ class LedgerTables:
         """Append rows, in one transaction if the catalog has multi-table transactions.
 
         Raises:
-            ValueError: The ledger has no such table or column.
             CatalogError: The catalog or the disk failed; nothing was appended.
         """
         appends = [rows] if isinstance(rows, LedgerRows) else list(rows)
@@ -126,11 +121,7 @@ class LedgerTables:
         self.ensure(set(SCHEMAS) - unneeded)
 
     def ensure(self, tables: Collection[str]) -> None:
-        """Create the ledger's schema, these tables and their columns where they are missing.
-
-        Raises:
-            ValueError: The ledger has no such table.
-        """
+        """Create the ledger's schema, these tables and their columns where they are missing."""
         unknown = sorted(set(tables) - set(SCHEMAS))
         if unknown:
             raise ValueError(f"unknown tables of the ledger: {unknown}; known: {sorted(SCHEMAS)}")
@@ -163,8 +154,6 @@ class LedgerTables:
         conflict there must not leave the commit half made.
 
         Args:
-            staged: The commit.
-            appends: The rows.
             first: On a catalog that is not atomic, append before the commit: for rows without
                 which a commit that dies half-way could not be continued.
         """
@@ -355,11 +344,7 @@ class _Transaction(Transaction):
 
 
 def append_change(new: LedgerRows) -> TableChange:
-    """Return the change that appends rows to their table.
-
-    Raises:
-        ValueError: The ledger has no such column.
-    """
+    """Return the change that appends rows to their table."""
     schema = SCHEMAS[new.table]
     unknown = sorted({key for row in new.rows for key in row} - set(schema.names))
     if unknown:

@@ -49,10 +49,7 @@ _ROWS_IN_GROUP = 10_000
 class SnapshotWriter:
     """Writes one snapshot of a table, on top of its `main`.
 
-    Attributes:
-        io: Writes and reads files.
-        document: The table's metadata.
-        written: Gets the location of each file before it is written.
+    ``written`` gets the location of each file before it is written.
     """
 
     io: FileIO
@@ -100,8 +97,7 @@ class SnapshotWriter:
     def manifest(self, entries: Sequence[Record]) -> dict[str, Any]:
         """Write a manifest, and return the entry of a manifest list.
 
-        Args:
-            entries: The entries; without a sequence number, they have that of this snapshot.
+        Entries without a sequence number have that of this snapshot.
         """
         header = {
             "schema": self._schema,
@@ -132,7 +128,6 @@ class SnapshotWriter:
 
         Args:
             operation: Iceberg's name of the operation, such as ``append``.
-            manifests: The entries of the manifest list.
             counts: What was added and deleted, such as ``added-records``.
         """
         parent = md.main_of(self.document)

@@ -120,7 +120,11 @@ def at_work(lake: Lake, identifier: Identifier, own: str = "") -> str | None:
 
 
 def remove_leftovers(lake: Lake) -> None:
-    """Drop the side schemas of maintenances that died: with their clones, or still empty."""
+    """Drop the side schemas of maintenances that died: with their clones, or still empty.
+
+    Also former tables that are left under another name.
+    """
+    lake.ledger.drop_set_aside()
     marked = lake.store.backend.side_schemas()
     # Read after the schemas: a run takes its lease before it creates one.
     living = {lease.branch for lease in leasing.living(lake.leases)}

@@ -13,7 +13,7 @@ from sparkwap.catalog import views
 from sparkwap.catalog.branches import (
     BASE_METADATA,
     BASE_SNAPSHOT,
-    GUARD_VALUES,
+    GUARDS,
     HELPER_PREFIX,
     empty_base,
     is_ours,
@@ -306,7 +306,7 @@ class Reopener:
             location = md.next_location(document, None)
         elif entry.how == "clone" and after is not None:
             changes = {
-                **GUARD_VALUES,
+                **GUARDS,
                 BASE_METADATA: after.location,
                 BASE_SNAPSHOT: "" if entry.base is None else str(entry.base),
             }

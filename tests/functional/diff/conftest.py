@@ -15,8 +15,9 @@ from helpers.catalogs import RunningCatalog
 from pyhive import hive
 
 from sparkwap import server
-from sparkwap.diff import Hidden, TableDiff
+from sparkwap.core.personal import Hidden
 from sparkwap.diff.differ import Differ
+from sparkwap.diff.model import TableDiff
 from sparkwap.publish.lake import Lake
 
 # Only these tests use it; other tests use the lake too.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkwap.diff import Hidden
+from sparkwap.core.personal import Hidden
 from sparkwap.diff.differ import Differ
 
 from .conftest import BRANCH, Desk, Truth
@@ -215,6 +215,24 @@ def test_an_unchanged_table_needs_no_statement(desk: Desk) -> None:
     desk.branch(name, "insert into {t} select * from {t} where false")
     assert desk.diff(name, "id").change == "unchanged"
     assert desk.statements == []
+
+
+def test_an_integer_equals_the_same_number_as_a_double(desk: Desk) -> None:
+    name = desk.table(
+        "numbers",
+        "(id int, n bigint)",
+        "insert into {t} values (1, 7), (2, 9007199254740993), (3, null), "
+        "(4, 9223372036854775807), (5, 8)",
+    )
+    desk.clone(
+        name,
+        "create or replace table {t} using iceberg as select * from values (1, 7D), "
+        "(2, 9007199254740992D), (3, null), (4, 9223372036854775807D), (5, 8.5D) as t(id, n)",
+    )
+    found = desk.diff(name, "id")
+    # A double has no 2^53 + 1, and its next number after the greatest bigint is another one.
+    assert (found.changed, found.columns) == (3, {"n": 3})
+    assert not any("as text" in note for note in found.notes)
 
 
 def test_added_removed_and_retyped_columns(desk: Desk) -> None:

@@ -34,6 +34,8 @@ from sparkwap.catalog.pointers import PointerUpdate
 from sparkwap.catalog.rest_backend import MULTI_TABLE
 from sparkwap.catalog.store import Staged
 from sparkwap.core.errors import CatalogError
+from sparkwap.gate.settings import Limits
+from sparkwap.maintenance.sweeper import Sweeper
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.sequential_publish import SequentialPublish
 from sparkwap.runs.watching import Watch
@@ -666,6 +668,26 @@ def test_a_late_request_sets_a_published_table_aside(
     assert lake.read("a") == [7]
     assert lake.lake.relations("s") == {"a": "table"}
     other.close()
+
+
+def test_a_sweep_drops_a_table_that_an_older_version_has_left_aside(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = make(Rules(page_size=None))
+    lake.table("a", 1)
+    lake.table("b__wap_former_1a2b3c4d", 1)  # of a user
+    live = lake.state(("s", "a")).metadata_location
+    lake.new("a", 7)
+    with monkeypatch.context() as patch:
+        # What an older version does.
+        patch.setattr(lake.lake.store.backend, "forget_staged", lambda row: None)
+        receipt = lake.publish(lake.side("a", live))
+    assert len(lake.lake.relations("s")) == 3
+    sweep = Sweeper(lake.lake, run_id=SECOND, limits=Limits(), retention_days=None)
+    sweep.sweep(files=False)
+    assert lake.lake.relations("s").keys() == {"a", "b__wap_former_1a2b3c4d"}
+    lake.lake.publishing.rollback(receipt.entries, run_id=RUN, publish_id=receipt.publish_id)
+    assert lake.read("a") == [1]
 
 
 @pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "new"])

@@ -157,6 +157,12 @@ def test_the_time_of_the_last_change_of_rows() -> None:
     noted = at(3, 2, {**COMPACTION, ROWS_SINCE: "900"})
     assert rows_since({"snapshots": [noted]}, 3) == 900
     assert rows_since({"snapshots": snapshots}, None) is None
+    # A build without a new row, as Spark writes it; a writer without figures may have changed rows.
+    empty = {"operation": "append", "changed-partition-count": "0", "total-records": "3"}
+    assert rows_since({"snapshots": [*snapshots, at(4, 3, empty)]}, 4) == 1000
+    assert rows_since({"snapshots": [*snapshots, at(4, 3, {"operation": "append"})]}, 4) == 4000
+    deleted = {**empty, "operation": "delete", "added-position-deletes": "1"}
+    assert rows_since({"snapshots": [*snapshots, at(4, 3, deleted)]}, 4) == 4000
 
 
 def test_a_whole_overwrite_shares_no_files() -> None:

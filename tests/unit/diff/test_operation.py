@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparkwap.core.errors import ConfigError
-from sparkwap.diff import RunDiff, TableDiff
+from sparkwap.diff.model import RunDiff, TableDiff
 from sparkwap.diff.operation import Diff, NotCompared, deliver
 from sparkwap.gate.settings import GateSettings
 

@@ -13,9 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkwap.diff import RowSample, RunDiff, SchemaChange, TableDiff, markdown, page, rendered
-from sparkwap.diff.model import AddedColumn, RemovedColumn, RenamedColumn, RetypedColumn
-from sparkwap.diff.render import text, visible
+from sparkwap.diff.model import (
+    AddedColumn,
+    RemovedColumn,
+    RenamedColumn,
+    RetypedColumn,
+    RowSample,
+    RunDiff,
+    SchemaChange,
+    TableDiff,
+)
+from sparkwap.diff.operation import rendered
+from sparkwap.diff.render import markdown, page, text, visible
 
 AT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 ORDERS = TableDiff(

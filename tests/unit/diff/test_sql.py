@@ -26,6 +26,15 @@ def test_names_are_quoted_and_old_rows_have_old_names() -> None:
     assert "having sum(sign) <> 0" in found
 
 
+def test_whole_numbers_have_the_text_of_an_integer() -> None:
+    columns = ComparedColumn("n", "n", "string", "string", whole=True)
+    assert (
+        "if(`n` >= -9223372036854775808D and `n` < 9223372036854775808D and "
+        "try_cast(`n` as bigint) = `n`, cast(try_cast(`n` as bigint) as string), "
+        "cast(`n` as string)) as c0"
+    ) in statements(columns).signs([Source("t", 1, old=False)])
+
+
 def test_nulls_of_any_number_of_columns_are_hashed() -> None:
     columns = [ComparedColumn(f"x{i}", f"x{i}", "int") for i in range(130)]
     columns[5] = ComparedColumn("x5", "x5", "int", nullable=False)

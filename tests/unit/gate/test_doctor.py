@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkwap.catalog import RefState, TableState
+from sparkwap.catalog.model import RefState, TableState
 from sparkwap.gate.doctor import LakeFacts, client_problem, examine, lines, safe
 from sparkwap.gate.isolation_check import IsolationCheck, problem
 

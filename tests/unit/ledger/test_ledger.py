@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from sparkwap.catalog import PublishedEntry
-from sparkwap.catalog.model import LedgerRows
+from sparkwap.catalog.model import LedgerRows, PublishedEntry
 from sparkwap.core.caller import Caller, this_actor
 from sparkwap.core.errors import CatalogError
 from sparkwap.core.names import LEDGER_SCHEMA
@@ -141,9 +140,25 @@ def test_later_outcomes_of_ended_runs() -> None:
     rows = [run("held", 1, "held"), run("gone", 2, "discarded"), run("later", 3, "rejected"),
             run("live", 0, "published", "p")]  # fmt: skip
     assert ended_otherwise(rows, []) == {"held": "discarded", "gone": "discarded"}
+    swept = {**run("live", 4, "discarded"), "branch": "expired"}
+    # A machine that was suspended counted as dead, and has published after all.
+    died = run("live", 0, "died")
+    found = ended_otherwise([*rows, swept, died], [])
+    assert found == {"held": "discarded", "gone": "discarded"}
     for left, told in ((entries, None), (entries[:1], "partly rolled back"), ((), "rolled back")):
         publish = LedgerPublish("p", "live", "pr", NOW, entries, left)
         assert ended_otherwise(rows, [publish]).get("live") == told
+
+
+def test_the_end_of_a_run_is_not_told_by_its_probe_and_sweeps(lake: Lake) -> None:
+    def run(command: str, outcome: str, branch: str) -> dict[str, Any]:
+        return {"run_id": "r", "command": command, "outcome": outcome, "branch": branch}
+
+    lake.ledger.append(LedgerRows("runs", [run("probe", "safe", "wap_probe")]))
+    assert lake.ledger.of_run("runs", "r") == []
+    rows = [run("build", "held", "pr"), run("wap_sweep", "discarded", "expired")]
+    lake.ledger.append(LedgerRows("runs", rows))
+    assert [row["branch"] for row in lake.ledger.of_run("runs", "r")] == ["pr"]
 
 
 def test_runs_newest_first(lake: Lake) -> None:
@@ -332,6 +347,12 @@ def test_a_publish_days_after_its_audit_counts_the_tests(lake: Lake) -> None:
             LedgerRows("tests", [test]),
         ]
     )
-    assert [row["test_id"] for row in lake.ledger.tests_of({"model.p.a": ("s", "a")})] == ["t"]
+    read: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        whole = lake.ledger.read
+        patch.setattr(lake.ledger, "read", lambda name, *of: read.append(name) or whole(name, *of))
+        found = lake.ledger.tests_of({"model.p.a": ("s", "a")})
+    assert [row["test_id"] for row in found] == ["t"]
+    assert read.count("nodes") == 1
     (of_others,) = lake.ledger.tests_of_others({("s", "a"): "model.q.a"}).values()
     assert [row["test_id"] for row in of_others] == ["t"]

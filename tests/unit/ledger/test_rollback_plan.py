@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkwap.catalog import PublishedEntry
+from sparkwap.catalog.model import PublishedEntry
 from sparkwap.ledger.rollback_plan import entries_before, later_on_the_same, undone_entries
 
 START = datetime(2025, 1, 1, tzinfo=UTC)

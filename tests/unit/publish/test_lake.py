@@ -26,7 +26,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from sparkwap.catalog import ColumnState, OpenedBranch, SideObject
+from sparkwap.catalog.model import ColumnState, OpenedBranch, SideObject
 from sparkwap.core.errors import CatalogError, ConfigError
 from sparkwap.publish.lake import Lake
 
