@@ -347,7 +347,7 @@ def key_texts(keys: Iterable[Any]) -> tuple[str, ...]:
     texts = tuple(dict.fromkeys(text for key in keys if (text := text_of(key))))
     if not texts:
         raise ConfigError(
-            "There is no key to search for; nothing was changed. Give `keys: [42, 43]`, or "
+            "There is no key to search for; nothing was changed. Give `keys: ['42', '43']`, or "
             "`keys_from: schema.table.column` with a table that has rows."
         )
     if len(texts) > _MAX_KEYS:

@@ -33,7 +33,7 @@ MARKS = {
     "customer_id": {"subject": "customer"},
     "email": {"personal": "customer"},
 }
-ASKED = {"subject": "customer", "keys": [42], "confirm": True}
+ASKED = {"subject": "customer", "keys": ["42"], "confirm": True}
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 
 
