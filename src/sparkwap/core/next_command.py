@@ -8,8 +8,11 @@ the profile of the present command, so that they change the same lake.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
+
+import yaml
 
 VARIABLE, OFF = "SPARKWAP_NEXT", "off"
 """The environment variable that takes the next commands out of dbt's summary, because the caller
@@ -65,7 +68,7 @@ def operation(
         name: The operation.
         branch: Its argument ``branch``; empty for none.
         settings: Settings of the gate, without the prefix ``wap_``.
-        arguments: Its other arguments; a text is written as it is.
+        arguments: Its other arguments.
     """
     given = {"branch": branch} if branch else {}
     texts = [f"{key}: {_yaml(value)}" for key, value in {**given, **arguments}.items()]
@@ -87,7 +90,11 @@ def build(node_ids: Sequence[str], branch: str = "", *, upstream: bool = False) 
 
 
 def _yaml(value: object) -> str:
-    return json.dumps(value) if isinstance(value, bool | list | dict) else str(value)
+    # YAML reads 01234567, on and null as other values.
+    is_plain = isinstance(value, str) and re.fullmatch(r"\w[\w.-]*", value)
+    if is_plain and yaml.safe_load(value) == value:
+        return value
+    return json.dumps(value, default=str, ensure_ascii=False)
 
 
 def selected(node_id: str) -> str:
