@@ -63,6 +63,7 @@ class Found:
         staying: Marked table -> the columns in which rows that stay would hold the subject.
         blockers: What to do before the operation, in words.
         heads: The snapshot of ``main`` of each place.
+        histories: The tables of whose snapshots `scd2_from_changes` makes a history.
     """
 
     places: tuple[SubjectTable, ...]
@@ -79,6 +80,7 @@ class Found:
     staying: Mapping[Identifier, set[str]] = field(default_factory=dict)
     blockers: list[str] = field(default_factory=list)
     heads: Mapping[Identifier, int | None] = field(default_factory=dict)
+    histories: set[Identifier] = field(default_factory=set)
 
     def tables_with_files(self) -> set[Identifier]:
         """Return the tables that refer to files which hold the subject."""
@@ -139,6 +141,7 @@ class SubjectFinder:
             tuple(with_columns(p, columns[p.identifier]) for p in every if p.identifier in columns)
         )
         self._check_values(found.places)
+        found.histories = {node.identifier for node in self._nodes if node.has_history}
         found.heads = {place.identifier: tables[place.identifier].main for place in found.places}
         keys, kinds = self._keys(columns), self._key_types(found, marked)
         values = key_values(keys, kinds, skip=request.source is not None)

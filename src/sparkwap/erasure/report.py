@@ -74,6 +74,11 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
             f"  {'.'.join(identifier)} will have no earlier time travel and no earlier rollbacks"
             + (f", with {', '.join(gone)}" if gone else "")
         )
+        if identifier in found.histories:
+            lines.append(
+                "    scd2_from_changes makes a history of its snapshots: former versions of ALL "
+                "keys are lost; to keep them, first write that history to a table"
+            )
     return lines
 
 

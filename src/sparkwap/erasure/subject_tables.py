@@ -56,6 +56,7 @@ class NodeColumns:
         node_id: dbt's unique id.
         columns: The ``meta`` of each column in its YAML.
         parents: Unique ids of the nodes that it reads.
+        has_history: Whether the macro `scd2_from_changes` makes a history of its snapshots.
     """
 
     node_id: str
@@ -63,6 +64,7 @@ class NodeColumns:
     resource_type: str
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     parents: frozenset[str] = frozenset()
+    has_history: bool = False
 
 
 @dataclass(frozen=True)

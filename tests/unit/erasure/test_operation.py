@@ -610,3 +610,15 @@ def test_the_ledger_is_cleaned_while_runs_write_to_it(
     runs = {row["run_id"]: row["message"] for row in other.ledger.runs()}
     assert (runs["r1"], runs["r2"]) == ("(erased)", "(erased)")
     other.close()
+
+
+def test_the_plan_tells_that_a_history_from_snapshots_begins_again(
+    lake: Lake, engine: Engine, tmp_path: Path
+) -> None:
+    node = NodeColumns("model.people", PEOPLE_TABLE, "model", MARKS, has_history=True)
+    erasure = Erasure(
+        lake, engine, run_id=RUN, nodes=lambda: [node], project="shop", target_name="t",
+        folder=tmp_path / "target",
+    )  # fmt: skip
+    plan = erasure.call(Erase.of({**ASKED, "confirm": False}))
+    assert any("former versions of ALL keys are lost" in line for line in plan)
