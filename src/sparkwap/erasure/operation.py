@@ -280,16 +280,24 @@ class Erasure:
         touched = self._touched(found)
         rows = self._lake.store.backend.find(touched).values()
         journal.note(file_references.reachable(self._lake, rows), touched)
-        journal.write(path)
+        self._note_time(touched, journal, path)
         forgotten = []
         for identifier in sorted(touched):
             self._require_no_maintenance(state)
             alone = partial(self._require_alone, identifier)
             forgotten.append(expiry.expire(self._lake, identifier, self._run_id, alone))
             self._at("expired")
+        self._note_time(touched, journal, path)
         self._require_no_maintenance(state)
         self._delete(found, there, journal)
         return forgotten
+
+    def _note_time(
+        self, touched: Collection[Identifier], journal: ErasureProgress, path: Path
+    ) -> None:
+        if touched:
+            journal.expired = self._lake.leases.now()
+        journal.write(path)
 
     def _touched(self, found: Found) -> set[Identifier]:
         """Return the tables of the subject that hold it or are rewritten, with the ledger's."""
@@ -403,6 +411,9 @@ class Erasure:
         forgotten: Sequence[expiry.Expired],
         reach: Mapping[str, set[Identifier]],
     ) -> list[str]:
+        # A run that ends while the files are read may publish after its folder was listed.
+        living = leasing.living(self._lake.leases)
+        early = [run for run in living if run.since <= (journal.expired or 0)]
         states = self._lake.states(row.identifier for row in self._lake.store.backend.all())
         scanner = self._files.scanner(found.search, found.places, states, request.ignored, reach)
         paths = self._files.paths([*journal.files, *reach])
@@ -418,6 +429,7 @@ class Erasure:
             proof,
             run_id=self._run_id,
             forgotten=forgotten,
+            early=[leasing.describe(run, lives=True) for run in early],
             of_server=[file.path for file in of_server.holding],
             not_reached=report.not_reached(
                 object_store=local_path(self._lake.warehouse) is None,
@@ -426,7 +438,8 @@ class Erasure:
             ),
         )
         written = report.write(self._folder, names.short_run_id(self._run_id), document)
-        outcome = "proven" if proof.clean else "not proven"
+        clean = bool(document["clean"])
+        outcome = "proven" if clean else "not proven"
         message = report.message(request, document, written[0])
         row = {
             "run_id": self._run_id,
@@ -449,11 +462,12 @@ class Erasure:
                 holding=len(proof.holding),
                 report=written[0],
             )
-        if not proof.clean:
+        if not clean:
             runs = [
-                "A run may still commit files that it has written, so they stay. Wait until it has "
-                f"ended: {leasing.describe(run, lives=True)}."
-                for run in leasing.living(self._lake.leases)
+                "A run may still commit files that it has written, so they stay, or publish rows "
+                "that it has read before. Wait until it has ended: "
+                f"{leasing.describe(run, lives=True)}."
+                for run in living
             ]
             told = [*lines, *report.of_others(found.others), *runs, report.call_again(request)]
             raise ProofFailed("\n".join(told))

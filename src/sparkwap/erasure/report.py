@@ -148,10 +148,15 @@ def document(
     *,
     run_id: str,
     forgotten: Sequence[Expired],
+    early: Sequence[str],
     of_server: Sequence[str],
     not_reached: Sequence[str],
 ) -> dict[str, Any]:
-    """Return the report, from the results of the operation."""
+    """Return the report, from the results of the operation.
+
+    Args:
+        early: The living runs that began before the erasure, in words; they may have read its rows.
+    """
     keys = sorted(map(Conditions(journal.salt).digest, journal.keys))
     return {
         "operation": request.name,
@@ -160,7 +165,7 @@ def document(
         "keys": {"count": len(keys), "sha256_of_salt_and_key": keys, "salt": journal.salt},
         "columns": sorted(request.new_values),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "clean": proof.clean,
+        "clean": proof.clean and not early,
         "before": journal.report,
         "expired": [
             {
@@ -174,6 +179,7 @@ def document(
         "values_that_are_names": len(found.search.names),
         "not_looked_at": sorted(request.ignored),
         "outside_the_lake": journal.outside,
+        "runs_from_before": list(early),
         "of_the_running_server": list(of_server),
         "not_reached": list(not_reached),
         "files": [
@@ -238,6 +244,11 @@ def result(report: Mapping[str, Any], written: Sequence[Path]) -> list[str]:
     if holding:
         lines.append(f"NOT PROVEN: {len(holding)} of {len(files)} files hold the subject:")
         lines += [f"  {file['path']}: {'; '.join(file['result'])}" for file in holding[:_SHOWN]]
+    elif report["runs_from_before"]:
+        lines.append(
+            f"NOT PROVEN: {len(files)} files read, none holds the subject, but a run is at work "
+            "that began before the erasure and may publish what it has read."
+        )
     else:
         lines.append(f"Proven: {len(files)} files read, none holds the subject.")
     if report["outside_the_lake"]:

@@ -378,6 +378,31 @@ def test_a_file_of_the_subject_that_a_run_may_commit_is_not_deleted(
     assert not path.exists()
 
 
+def test_nothing_is_proven_beside_a_run_from_before_the_erasure(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    def hold(branch: str) -> leasing.Holding:
+        run_id = str(uuid.uuid4())
+        return leasing.hold(lake.leases, run_id=run_id, branch=branch, command="build")
+
+    run = hold("b")
+    rows = lake.catalog.load_table(PEOPLE_TABLE).scan().to_arrow()
+    told = r"(?s)NOT PROVEN: .* a run is at work that began before.*Wait until .*in use by run"
+    for _ in range(2):
+        with pytest.raises(ProofFailed, match=told):
+            erasure.call(Erase.of(ASKED))
+    assert erasure.result is not None and erasure.result.state == "not proven"
+    # The run publishes what it has read.
+    lake.catalog.create_table(("s", "copy"), rows.schema).append(rows)
+    with pytest.raises(ConfigError, match=r"s\.copy holds the subject"):
+        erasure.call(Erase.of(ASKED))
+    lake.catalog.purge_table(("s", "copy"))
+    run.release()
+    later = hold("c")
+    assert any("Proven: " in line for line in erasure.call(Erase.of(ASKED)))
+    later.release()
+
+
 def test_a_branch_that_is_opened_beside_the_expiry_is_kept(
     lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
