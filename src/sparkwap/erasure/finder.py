@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparkwap.catalog import Identifier, OpenBranch, TableState
+from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import plain_location
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
@@ -393,9 +394,7 @@ class SubjectFinder:
     def _blockers(self, found: Found) -> list[str]:
         reached = {place.identifier for place in found.places}
         blockers = [
-            f"audit branch {branch} has {tables}: publish it "
-            f"({next_command.operation('wap_publish', branch)}) or drop it "
-            f"({next_command.operation('wap_discard', branch)})"
+            f"audit branch {branch} has {tables}: {how_to_end(self._lake, branch)}"
             for branch, tables in self._open(found, reached)
         ]
         blockers += [
@@ -475,6 +474,20 @@ class SubjectFinder:
                 "mark: mark its columns, or drop it with its files (drop table .. purge), or "
                 f"ignore the column if it has other data (ignore: [{name}.<column>])"
             )
+
+
+def how_to_end(lake: Lake, branch: str) -> str:
+    """Return what to do about an open audit branch."""
+    for run in leasing.living(lake.leases):
+        if run.branch == branch:
+            return (
+                f"it is {leasing.describe(run, lives=True)}; wait until this run has ended, or end "
+                "it (and `sparkwap stream`, if that has begun it)"
+            )
+    return (
+        f"publish it ({next_command.operation('wap_publish', branch)}) or drop it "
+        f"({next_command.operation('wap_discard', branch)})"
+    )
 
 
 def _with_source(

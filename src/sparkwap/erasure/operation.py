@@ -30,12 +30,12 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import local_path, plain_location
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.store import Staged
-from sparkwap.core import names, next_command
+from sparkwap.core import names
 from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.erasure import report
 from sparkwap.erasure.file_search import LEDGER_IDS
-from sparkwap.erasure.finder import Found, Sql, SubjectFinder
+from sparkwap.erasure.finder import Found, Sql, SubjectFinder, how_to_end
 from sparkwap.erasure.lake_files import LakeFiles
 from sparkwap.erasure.progress import ErasureProgress
 from sparkwap.erasure.proof import Proof
@@ -314,10 +314,8 @@ class Erasure:
         if branches:
             raise GateError(
                 f"{'.'.join(identifier)} got the audit branch {branches[0]} while its rows were "
-                "erased. The erasure is published, but former snapshots still hold the rows. "
-                "Publish that branch "
-                f"({next_command.operation('wap_publish', branches[0])}), or discard it "
-                f"({next_command.operation('wap_discard', branches[0])})."
+                "erased. The erasure is published, but former snapshots still hold the rows. Do "
+                f"this first: {how_to_end(self._lake, branches[0])}."
             )
 
     def _delete(self, found: Found, there: Collection[str], journal: ErasureProgress) -> None:

@@ -419,6 +419,17 @@ def test_a_branch_that_is_opened_beside_the_expiry_is_kept(
     assert "pr_1" in lake.catalog.load_table(PEOPLE_TABLE).metadata.refs
 
 
+def test_a_branch_in_use_is_to_be_waited_for(lake: Lake, erasure: Erasure) -> None:
+    lake.branches.open(PEOPLE_TABLE, "pr_1")
+    run_id = str(uuid.uuid4())
+    run = leasing.hold(lake.leases, run_id=run_id, branch="pr_1", command="build")
+    with pytest.raises(ConfigError, match=r"pr_1 has s\.people: it is in use by run.*wait until"):
+        erasure.call(Erase.of(ASKED))
+    run.release()
+    with pytest.raises(ConfigError, match=r"pr_1 has s\.people: publish it .*wap_publish"):
+        erasure.call(Erase.of(ASKED))
+
+
 @pytest.mark.parametrize("step", ["noted", "rewritten", "published", "expired", "deleted"])
 def test_an_interrupted_erasure_is_completed(
     lake: Lake, erasure: Erasure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
