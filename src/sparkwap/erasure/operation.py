@@ -287,6 +287,7 @@ class Erasure:
             alone = partial(self._require_alone, identifier)
             forgotten.append(expiry.expire(self._lake, identifier, self._run_id, alone))
             self._at("expired")
+        expiry.end_cuts(self._lake, self._run_id)
         self._note_time(touched, journal, path)
         self._require_no_maintenance(state)
         self._delete(found, there, journal)
