@@ -393,6 +393,7 @@ class SubjectFinder:
 
     def _blockers(self, found: Found) -> list[str]:
         reached = {place.identifier for place in found.places}
+        conditions = Conditions(self._journal.salt)
         blockers = [
             f"audit branch {branch} has {tables}: {how_to_end(self._lake, branch)}"
             for branch, tables in self._open(found, reached)
@@ -403,7 +404,13 @@ class SubjectFinder:
             "subject with their own catalog, or let this command delete them, with all that others "
             "have in them (unreferenced: true)"
             for why in sorted(set(found.strangers.values()))
-            for paths in [sorted(path for path, of in found.strangers.items() if of == why)]
+            for paths in [
+                sorted(
+                    conditions.without_values(path, found.places)
+                    for path, of in found.strangers.items()
+                    if of == why
+                )
+            ]
         ]
         for identifier in sorted(reached):
             blockers.extend(self._own_blockers(self._states[identifier]))

@@ -157,7 +157,8 @@ def document(
     Args:
         early: The living runs that began before the erasure, in words; they may have read its rows.
     """
-    keys = sorted(map(Conditions(journal.salt).digest, journal.keys))
+    conditions = Conditions(journal.salt)
+    keys = sorted(map(conditions.digest, journal.keys))
     return {
         "operation": request.name,
         "run_id": run_id,
@@ -184,7 +185,7 @@ def document(
         "not_reached": list(not_reached),
         "files": [
             {
-                "path": file.path,
+                "path": conditions.without_values(file.path, found.places),
                 "format": file.format,
                 "bytes": file.size,
                 "table": ".".join(file.table) if file.table else None,

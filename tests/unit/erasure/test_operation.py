@@ -658,3 +658,17 @@ def test_the_plan_tells_that_a_history_from_snapshots_begins_again(
     )  # fmt: skip
     plan = erasure.call(Erase.of({**ASKED, "confirm": False}))
     assert any("former versions of ALL keys are lost" in line for line in plan)
+
+
+def test_no_path_in_the_report_has_a_value_of_a_marked_column(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    for name in ("email=bo@b.example", "Email_trunc=bo@b", "day=monday"):
+        path = tmp_path / "warehouse" / "s" / "lists" / name / "one.csv"
+        path.parent.mkdir(parents=True)
+        path.write_text("x")
+    erasure.call(Erase.of(ASKED))
+    assert erasure.result is not None and erasure.result.report is not None
+    told = erasure.result.report.read_text()
+    assert "bo@b" not in told and "day=monday/one.csv" in told
+    assert re.search("/email=[0-9a-f]{16}/one.csv", told)
