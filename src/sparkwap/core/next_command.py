@@ -91,8 +91,11 @@ def build(node_ids: Sequence[str], branch: str = "", *, upstream: bool = False) 
 
 def _yaml(value: object) -> str:
     # YAML reads 01234567, on and null as other values.
-    is_plain = isinstance(value, str) and re.fullmatch(r"\w[\w.-]*", value)
-    if is_plain and yaml.safe_load(value) == value:
+    if (
+        isinstance(value, str)
+        and re.fullmatch(r"\w[\w.-]*", value)
+        and yaml.safe_load(value) == value
+    ):
         return value
     return json.dumps(value, default=str, ensure_ascii=False)
 

@@ -280,7 +280,7 @@ class Erasure:
         touched = self._touched(found)
         rows = self._lake.store.backend.find(touched).values()
         journal.note(file_references.reachable(self._lake, rows), touched)
-        self._note_time(touched, journal, path)
+        self._note_runs(touched, journal, path)
         forgotten = []
         for identifier in sorted(touched):
             self._require_no_maintenance(state)
@@ -288,16 +288,17 @@ class Erasure:
             forgotten.append(expiry.expire(self._lake, identifier, self._run_id, alone))
             self._at("expired")
         expiry.end_cuts(self._lake, self._run_id)
-        self._note_time(touched, journal, path)
+        self._note_runs(touched, journal, path)
         self._require_no_maintenance(state)
         self._delete(found, there, journal)
         return forgotten
 
-    def _note_time(
+    def _note_runs(
         self, touched: Collection[Identifier], journal: ErasureProgress, path: Path
     ) -> None:
         if touched:
-            journal.expired = self._lake.leases.now()
+            had = (lease.run_id for lease in self._lake.leases.all())
+            journal.runs = sorted({*journal.runs, *had})
         journal.write(path)
 
     def _touched(self, found: Found) -> set[Identifier]:
@@ -412,7 +413,7 @@ class Erasure:
     ) -> list[str]:
         # A run that ends while the files are read may publish after its folder was listed.
         living = leasing.living(self._lake.leases)
-        early = [run for run in living if run.since <= (journal.expired or 0)]
+        early = [run for run in living if run.run_id in journal.runs]
         states = self._lake.states(row.identifier for row in self._lake.store.backend.all())
         scanner = self._files.scanner(found.search, found.places, states, request.ignored, reach)
         paths = self._files.paths([*journal.files, *reach])
