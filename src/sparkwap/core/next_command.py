@@ -21,6 +21,7 @@ prints them: ``off``, or the file that dbt writes them to.
 _SELECTED = 3
 """The most nodes that a command selects by name."""
 
+_TEXT = "tag:yaml.org,2002:str"
 
 _given = ""
 
@@ -94,7 +95,7 @@ def _yaml(value: object) -> str:
     if (
         isinstance(value, str)
         and re.fullmatch(r"\w[\w.-]*", value)
-        and yaml.safe_load(value) == value
+        and yaml.SafeLoader("").resolve(yaml.ScalarNode, value, (True, False)) == _TEXT
     ):
         return value
     return json.dumps(value, default=str, ensure_ascii=False)

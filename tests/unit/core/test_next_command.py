@@ -39,7 +39,21 @@ def test_operations_are_written_with_their_arguments(command: str, text: str) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["01234567", "12345678", "on", "No", "null", "1_0", "a: b", "it's, {}", "...", "<a>"]
+    "text",
+    [
+        "01234567",
+        "12345678",
+        "on",
+        "No",
+        "null",
+        "1_0",
+        "a: b",
+        "it's, {}",
+        "...",
+        "0x_",
+        "2024-13-45",
+        "<a>",
+    ],
 )
 def test_yaml_reads_the_texts_of_a_command_as_they_are(text: str) -> None:
     command = next_command.operation("wap_discard", text, run=text, force=True)
