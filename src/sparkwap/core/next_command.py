@@ -11,6 +11,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import yaml
 
@@ -91,13 +92,11 @@ def build(node_ids: Sequence[str], branch: str = "", *, upstream: bool = False) 
 
 
 def _yaml(value: object) -> str:
-    # YAML reads 01234567, on and null as other values.
-    if (
-        isinstance(value, str)
-        and re.fullmatch(r"\w[\w.-]*", value)
-        and yaml.SafeLoader("").resolve(yaml.ScalarNode, value, (True, False)) == _TEXT
-    ):
-        return value
+    if isinstance(value, str) and re.fullmatch(r"\w[\w.-]*", value):
+        # YAML reads 01234567, on and null as other values.
+        loader: Any = yaml.SafeLoader("")
+        if loader.resolve(yaml.ScalarNode, value, (True, False)) == _TEXT:
+            return value
     return json.dumps(value, default=str, ensure_ascii=False)
 
 
