@@ -99,7 +99,7 @@ def _measure(home: Path, scale: float, memory: str) -> None:
                 rows = _rows(config)
         diff = json.dumps({"branch": "main", "against": tag, "format": "json"})
         _tell("diff of the two", home, server, "run-operation", "wap_diff", "--args", diff)
-        erase = json.dumps({"subject": "order", "keys": [newest // 2 // 32 * 32 + 1]})
+        erase = json.dumps({"subject": "order", "keys": [str(newest // 2 // 32 * 32 + 1)]})
         _tell("plan of an erasure", home, server, "run-operation", "wap_erase", "--args", erase)
         erase = erase[:-1] + ', "confirm": true}'
         _tell("erasure with proof", home, server, "run-operation", "wap_erase", "--args", erase)

@@ -1,8 +1,8 @@
 {#-
     A history from the snapshots of a table of latest states: the versions are computed from
     Iceberg's changelog, without a table of their own. For a view or an analysis. docs/history.md
-    has the limits: the history begins at the oldest snapshot that has not expired, and the table
-    must be written copy-on-write (Iceberg's default).
+    has the limits: the history begins with the rows of the oldest kept snapshot, and the table must
+    be written copy-on-write (Iceberg's default).
 
         {{ config(materialized='view') }}
         {{ scd2_from_changes(ref('stg_shop__customers'), 'customer_id', ['name', 'city']) }}
@@ -21,17 +21,78 @@
         select
             {{ keys }},
             {{ columns | join(", ") }},
-            changes._change_type = 'DELETE' as _gone,
-            changes._change_ordinal,
             {%- if valid_from %}
-            if(changes._change_type = 'DELETE', snapshots.committed_at, {{ valid_from }}) as _at
-            {%- else %}
-            snapshots.committed_at as _at
+            {{ valid_from }} as _from,
             {%- endif %}
+            changes._change_type = 'DELETE' as _deleted,
+            changes._change_ordinal as _ordinal,
+            snapshots.committed_at as _committed_at
         from {{ state }}.changes as changes
         inner join {{ state }}.snapshots as snapshots
             {#- Without coalesce, Spark pushes down a filter on a column that the files lack. #}
             on coalesce(changes._commit_snapshot_id, 0) = snapshots.snapshot_id
+
+        union all
+
+        {#- For the keys that no kept snapshot has changed. #}
+        select
+            {{ keys }},
+            {{ columns | join(", ") }},
+            {%- if valid_from %}
+            {{ valid_from }} as _from,
+            {%- endif %}
+            false as _deleted,
+            cast(null as int) as _ordinal,
+            cast(null as timestamp) as _committed_at
+        from {{ state }}
+
+    ),
+
+    numbered as (
+
+        select
+            *,
+            min(_ordinal) over (partition by {{ keys }}) as _first,
+            (
+                select min(snapshots.committed_at)
+                from {{ state }}.snapshots as snapshots
+                inner join {{ state }}.history as history
+                    on snapshots.snapshot_id = history.snapshot_id
+                where history.is_current_ancestor
+            ) as _since
+        from changes
+
+    ),
+
+    {#-
+        The oldest kept snapshot has, of each key, the row that the first later change deletes or
+        replaces, or the present row.
+    #}
+    events as (
+
+        select
+            {{ keys }},
+            {{ columns | join(", ") }},
+            _deleted and not _oldest as _gone,
+            if(_oldest, -1, _ordinal) as _change_ordinal,
+            if(
+                _deleted and not _oldest, _committed_at,
+                {{ "_from" if valid_from else "if(_oldest, _since, _committed_at)" }}
+            ) as _at
+        from (
+            select
+                *,
+                explode(
+                    case
+                        when _first is null then array(true)
+                        when _deleted and _ordinal = _first and _committed_at > _since
+                            then array(true, false)
+                        else array(false)
+                    end
+                ) as _oldest
+            from numbered
+            where _first is null or _ordinal is not null
+        )
 
     ),
 
@@ -54,7 +115,7 @@
                 row_number() over (
                     partition by {{ keys }}, _change_ordinal order by _gone
                 ) as _rank
-            from changes
+            from events
         )
         where _rank = 1
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from datetime import date
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
@@ -94,12 +95,28 @@ class Arguments:
             return text
         if origin is tuple:
             values = value if isinstance(value, list | tuple) else [value]
-            return tuple(map(str, values)) if get_args(kind)[0] is str else tuple(values)
+            return tuple(cls.text(argument.name, one) for one in values)
         if origin is Mapping or kind is Mapping:
             if not isinstance(value, dict) or not value:
                 raise cls.refused(f"{problem}, which is not a mapping")
             return value
+        if not isinstance(value, date):
+            text = cls.text(argument.name, value)
         return Path(text) if kind is Path else text
+
+    @classmethod
+    def text(cls, name: str, value: Any) -> str:
+        """Return a value as it was given, if it is a text: of others, YAML loses the spelling.
+
+        Raises:
+            ConfigError: It is a number, for example; the message does not have it.
+        """
+        if not isinstance(value, str):
+            raise cls.refused(
+                f"{name} has a value that is no text ({type(value).__name__}). YAML changes some "
+                "values without quotes, such as 042 into 34: put them into quotes, such as '042'"
+            )
+        return value
 
 
 def plain(hint: Any) -> Any:
@@ -111,7 +128,7 @@ def plain(hint: Any) -> Any:
 
 def _type_name(kind: Any) -> str:
     if get_origin(kind) is tuple:
-        return f"list[{'string' if get_args(kind)[0] is str else 'any'}]"
+        return "list[string]"
     known = {bool: "bool", int: "integer"}
     is_mapping = get_origin(kind) not in (None, Literal)
     return "dict[string, any]" if is_mapping else known.get(kind, "string")

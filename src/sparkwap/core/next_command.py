@@ -8,8 +8,12 @@ the profile of the present command, so that they change the same lake.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
 
 VARIABLE, OFF = "SPARKWAP_NEXT", "off"
 """The environment variable that takes the next commands out of dbt's summary, because the caller
@@ -18,6 +22,7 @@ prints them: ``off``, or the file that dbt writes them to.
 _SELECTED = 3
 """The most nodes that a command selects by name."""
 
+_TEXT = "tag:yaml.org,2002:str"
 
 _given = ""
 
@@ -67,7 +72,7 @@ def operation(
 
     Args:
         settings: Settings of the gate, without the prefix ``wap_``.
-        arguments: Its other arguments; a text is written as it is.
+        arguments: Its other arguments.
     """
     given = {"branch": branch} if branch else {}
     texts = [f"{key}: {_yaml(value)}" for key, value in {**given, **arguments}.items()]
@@ -88,7 +93,12 @@ def build(node_ids: Sequence[str], branch: str = "", *, upstream: bool = False) 
 
 
 def _yaml(value: object) -> str:
-    return json.dumps(value) if isinstance(value, bool | list | dict) else str(value)
+    if isinstance(value, str) and re.fullmatch(r"\w[\w.-]*", value):
+        # YAML reads 01234567, on and null as other values.
+        loader: Any = yaml.SafeLoader("")
+        if loader.resolve(yaml.ScalarNode, value, (True, False)) == _TEXT:
+            return value
+    return json.dumps(value, default=str, ensure_ascii=False)
 
 
 def selected(node_id: str) -> str:

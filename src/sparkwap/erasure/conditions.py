@@ -41,6 +41,19 @@ class Conditions:
         plain = re.sub(_SPACES, " ", text).strip(" ")
         return hashlib.sha256(f"{self.salt}:{plain}".encode()).hexdigest()
 
+    def without_values(self, path: str, places: Iterable[SubjectTable]) -> str:
+        """Return a path with hashes instead of the partition values of marked columns."""
+        columns = (name for one in places for name in (*one.keys, *one.personal, *one.texts))
+        marked = {name.lower() for name in columns}
+
+        def hidden(part: re.Match[str]) -> str:
+            name = part[1].lower()
+            if not any(name == column or name.startswith(f"{column}_") for column in marked):
+                return part[0]
+            return f"/{part[1]}={self.digest(part[2])[:16]}"
+
+        return re.sub("/([^/=]+)=([^/]*)", hidden, path)
+
     def hashed(self, column: str, kind: str = "string") -> str:
         """Return SQL for the hash of a column's text, which is that of `search.text_of`."""
         text = f"cast({quote(column)} as string)"

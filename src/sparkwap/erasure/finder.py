@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparkwap.catalog import Identifier, OpenBranch, TableState
+from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.file_plan import StateFiles
 from sparkwap.catalog.files import plain_location
@@ -66,6 +67,7 @@ class Found:
         unseen: Tables of which it is not known yet which rows stay.
         blockers: What to do before the operation, in words.
         heads: The snapshot of ``main`` of each place.
+        histories: The tables of whose snapshots `scd2_from_changes` makes a history.
     """
 
     places: tuple[SubjectTable, ...]
@@ -83,6 +85,7 @@ class Found:
     unseen: set[Identifier] = field(default_factory=set)
     blockers: list[str] = field(default_factory=list)
     heads: Mapping[Identifier, int | None] = field(default_factory=dict)
+    histories: set[Identifier] = field(default_factory=set)
 
     def tables_with_files(self) -> set[Identifier]:
         """Return the tables that refer to files which hold the subject."""
@@ -143,6 +146,7 @@ class SubjectFinder:
             tuple(with_columns(p, columns[p.identifier]) for p in every if p.identifier in columns)
         )
         self._check_values(found.places)
+        found.histories = {node.identifier for node in self._nodes if node.has_history}
         found.heads = {place.identifier: tables[place.identifier].main for place in found.places}
         keys, kinds = self._keys(columns), self._key_types(found, marked)
         values = key_values(keys, kinds, skip=request.source is not None)
@@ -410,10 +414,9 @@ class SubjectFinder:
 
     def _blockers(self, found: Found) -> list[str]:
         reached = {place.identifier for place in found.places}
+        conditions = Conditions(self._journal.salt)
         blockers = [
-            f"audit branch {branch} has {tables}: publish it "
-            f"({next_command.operation('wap_publish', branch)}) or drop it "
-            f"({next_command.operation('wap_discard', branch)})"
+            f"audit branch {branch} has {tables}: {how_to_end(self._lake, branch)}"
             for branch, tables in self._open(found, reached)
         ]
         blockers += [
@@ -422,7 +425,13 @@ class SubjectFinder:
             "subject with their own catalog, or let this command delete them, with all that others "
             "have in them (unreferenced: true)"
             for why in sorted(set(found.strangers.values()))
-            for paths in [sorted(path for path, of in found.strangers.items() if of == why)]
+            for paths in [
+                sorted(
+                    conditions.without_values(path, found.places)
+                    for path, of in found.strangers.items()
+                    if of == why
+                )
+            ]
         ]
         for identifier in sorted(reached):
             blockers.extend(self._own_blockers(self._states[identifier]))
@@ -502,6 +511,20 @@ class SubjectFinder:
                 "mark: mark its columns, or drop it with its files (drop table .. purge), or "
                 f"ignore the column if it has other data (ignore: [{name}.<column>])"
             )
+
+
+def how_to_end(lake: Lake, branch: str) -> str:
+    """Return what to do about an open audit branch."""
+    for run in leasing.living(lake.leases):
+        if run.branch == branch:
+            return (
+                f"it is {leasing.describe(run, lives=True)}; wait until this run has ended, or end "
+                "it (and `sparkwap stream`, if that has begun it)"
+            )
+    return (
+        f"publish it ({next_command.operation('wap_publish', branch)}) or drop it "
+        f"({next_command.operation('wap_discard', branch)})"
+    )
 
 
 def _with_source(

@@ -30,12 +30,12 @@ from sparkwap.catalog import metadata as md
 from sparkwap.catalog.files import local_path, plain_location
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.catalog.store import Staged
-from sparkwap.core import names, next_command
+from sparkwap.core import names
 from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.erasure import report
 from sparkwap.erasure.file_search import LEDGER_IDS
-from sparkwap.erasure.finder import Found, Sql, SubjectFinder
+from sparkwap.erasure.finder import Found, Sql, SubjectFinder, how_to_end
 from sparkwap.erasure.lake_files import LakeFiles
 from sparkwap.erasure.progress import ErasureProgress
 from sparkwap.erasure.proof import Proof
@@ -279,16 +279,26 @@ class Erasure:
         touched = self._touched(found)
         rows = self._lake.store.backend.find(touched).values()
         journal.note(file_references.reachable(self._lake, rows), touched)
-        journal.write(path)
+        self._note_runs(touched, journal, path)
         forgotten = []
         for identifier in sorted(touched):
             self._require_no_maintenance(state)
             alone = partial(self._require_alone, identifier)
             forgotten.append(expiry.expire(self._lake, identifier, self._run_id, alone))
             self._at("expired")
+        expiry.end_cuts(self._lake, self._run_id)
+        self._note_runs(touched, journal, path)
         self._require_no_maintenance(state)
         self._delete(found, there, journal)
         return forgotten
+
+    def _note_runs(
+        self, touched: Collection[Identifier], journal: ErasureProgress, path: Path
+    ) -> None:
+        if touched:
+            had = (lease.run_id for lease in self._lake.leases.all())
+            journal.runs = sorted({*journal.runs, *had})
+        journal.write(path)
 
     def _touched(self, found: Found) -> set[Identifier]:
         """Return the tables of the subject that hold it or are rewritten, with the ledger's."""
@@ -305,10 +315,8 @@ class Erasure:
         if branches:
             raise GateError(
                 f"{'.'.join(identifier)} got the audit branch {branches[0]} while its rows were "
-                "erased. The erasure is published, but former snapshots still hold the rows. "
-                "Publish that branch "
-                f"({next_command.operation('wap_publish', branches[0])}), or discard it "
-                f"({next_command.operation('wap_discard', branches[0])})."
+                "erased. The erasure is published, but former snapshots still hold the rows. Do "
+                f"this first: {how_to_end(self._lake, branches[0])}."
             )
 
     def _delete(self, found: Found, there: Collection[str], journal: ErasureProgress) -> None:
@@ -399,6 +407,9 @@ class Erasure:
         forgotten: Sequence[expiry.Expired],
         reach: Mapping[str, set[Identifier]],
     ) -> list[str]:
+        # A run that ends while the files are read may publish after its folder was listed.
+        living = leasing.living(self._lake.leases)
+        early = [run for run in living if run.run_id in journal.runs]
         states = self._lake.states(row.identifier for row in self._lake.store.backend.all())
         scanner = self._files.scanner(found.search, found.places, states, request.ignored, reach)
         paths = self._files.paths([*journal.files, *reach])
@@ -414,6 +425,7 @@ class Erasure:
             proof,
             run_id=self._run_id,
             forgotten=forgotten,
+            early=[leasing.describe(run, lives=True) for run in early],
             of_server=[file.path for file in of_server.holding],
             not_reached=report.not_reached(
                 object_store=local_path(self._lake.warehouse) is None,
@@ -422,7 +434,8 @@ class Erasure:
             ),
         )
         written = report.write(self._folder, names.short_run_id(self._run_id), document)
-        outcome = "proven" if proof.clean else "not proven"
+        clean = bool(document["clean"])
+        outcome = "proven" if clean else "not proven"
         message = report.message(request, document, written[0])
         row = {
             "run_id": self._run_id,
@@ -445,11 +458,12 @@ class Erasure:
                 holding=len(proof.holding),
                 report=written[0],
             )
-        if not proof.clean:
+        if not clean:
             runs = [
-                "A run may still commit files that it has written, so they stay. Wait until it has "
-                f"ended: {leasing.describe(run, lives=True)}."
-                for run in leasing.living(self._lake.leases)
+                "A run may still commit files that it has written, so they stay, or publish rows "
+                "that it has read before. Wait until it has ended: "
+                f"{leasing.describe(run, lives=True)}."
+                for run in living
             ]
             told = [*lines, *report.of_others(found.others), *runs, report.call_again(request)]
             raise ProofFailed("\n".join(told))

@@ -27,6 +27,7 @@ class ErasureProgress:
         texts: The values that are texts.
         outside: Landing files that held the subject.
         files: The files to which the tables that held the subject have referred.
+        runs: Ids of the runs that had a lease when tables lost the subject; they may have read it.
         report: The numbers before the first change.
     """
 
@@ -37,6 +38,7 @@ class ErasureProgress:
     texts: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
     report: dict[str, Any] = field(default_factory=dict)
 
     @classmethod

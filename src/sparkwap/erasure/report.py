@@ -88,6 +88,11 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
             f"  {'.'.join(identifier)} will have no earlier time travel and no earlier rollbacks"
             + (f", with {', '.join(gone)}" if gone else "")
         )
+        if identifier in found.histories:
+            lines.append(
+                "    scd2_from_changes makes a history of its snapshots: former versions of ALL "
+                "keys are lost; to keep them, first write that history to a table"
+            )
     return lines
 
 
@@ -157,11 +162,17 @@ def document(
     *,
     run_id: str,
     forgotten: Sequence[Expired],
+    early: Sequence[str],
     of_server: Sequence[str],
     not_reached: Sequence[str],
 ) -> dict[str, Any]:
-    """Return the report, from the results of the operation."""
-    keys = sorted(map(Conditions(journal.salt).digest, journal.keys))
+    """Return the report, from the results of the operation.
+
+    Args:
+        early: The living runs that began before the erasure, in words; they may have read its rows.
+    """
+    conditions = Conditions(journal.salt)
+    keys = sorted(map(conditions.digest, journal.keys))
     return {
         "operation": request.name,
         "run_id": run_id,
@@ -169,7 +180,7 @@ def document(
         "keys": {"count": len(keys), "sha256_of_salt_and_key": keys, "salt": journal.salt},
         "columns": sorted(request.new_values),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "clean": proof.clean,
+        "clean": proof.clean and not early,
         "before": journal.report,
         "expired": [
             {
@@ -183,11 +194,12 @@ def document(
         "values_that_are_names": len(found.search.names),
         "not_looked_at": sorted(request.ignored),
         "outside_the_lake": journal.outside,
+        "runs_from_before": list(early),
         "of_the_running_server": list(of_server),
         "not_reached": list(not_reached),
         "files": [
             {
-                "path": file.path,
+                "path": conditions.without_values(file.path, found.places),
                 "format": file.format,
                 "bytes": file.size,
                 "table": ".".join(file.table) if file.table else None,
@@ -247,6 +259,11 @@ def result(report: Mapping[str, Any], written: Sequence[Path]) -> list[str]:
     if holding:
         lines.append(f"NOT PROVEN: {len(holding)} of {len(files)} files hold the subject:")
         lines += [f"  {file['path']}: {'; '.join(file['result'])}" for file in holding[:_SHOWN]]
+    elif report["runs_from_before"]:
+        lines.append(
+            f"NOT PROVEN: {len(files)} files read, none holds the subject, but a run is at work "
+            "that began before the erasure and may publish what it has read."
+        )
     else:
         lines.append(f"Proven: {len(files)} files read, none holds the subject.")
     if report["outside_the_lake"]:

@@ -22,7 +22,7 @@ class Erase(Arguments):
     subject: str = argument(
         "the kind of the keys, as in the marks of the columns: `meta: {subject: customer}`"
     )
-    keys: tuple[Any, ...] | None = argument("the keys, such as 42 and 43", default=None)
+    keys: tuple[str, ...] | None = argument("the keys, such as '42' and '43'", default=None)
     keys_from: str | None = argument(
         "instead of keys: schema.table.column of a table that lists them", default=None
     )
@@ -42,6 +42,8 @@ class Erase(Arguments):
     def __post_init__(self) -> None:
         if (self.keys is None) == (self.keys_from is None):
             raise self.refused("give either keys or keys_from")
+        if not all(key.strip() for key in self.keys or ()):
+            raise self.refused("keys has an empty text")
         if self.keys_from is not None and not re.fullmatch(r"[^.]+([.][^.]+){2}", self.keys_from):
             raise self.refused(f"keys_from is {self.keys_from!r}")
 
@@ -71,7 +73,7 @@ class Erase(Arguments):
     @property
     def token(self) -> str:
         """An id of the request, which is equal in each call and does not reveal its keys."""
-        keys = sorted(map(str, self.keys or ()))
+        keys = sorted(self.keys or ())
         parts = [self.name, self.subject, keys, self.source, sorted(self.new_values)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
@@ -81,7 +83,13 @@ class Rectify(Erase):
     """Correct personal values of some keys, and erase the old values from the whole lake."""
 
     name: ClassVar = "wap_rectify"
-    values: Mapping[str, Any] = argument("new values by column, such as email")
+    values: Mapping[str, str | None] = argument("new values by column, such as email")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for value in self.values.values():
+            if value is not None:
+                self.text("values", value)
 
     @cached_property
     def new_values(self) -> Mapping[str, Any]:

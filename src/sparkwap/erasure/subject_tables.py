@@ -57,6 +57,7 @@ class NodeColumns:
         node_id: dbt's unique id.
         columns: The ``meta`` of each column in its YAML.
         parents: Unique ids of the nodes that it reads.
+        has_history: Whether the macro `scd2_from_changes` makes a history of its snapshots.
     """
 
     node_id: str
@@ -64,6 +65,7 @@ class NodeColumns:
     resource_type: str
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     parents: frozenset[str] = frozenset()
+    has_history: bool = False
 
 
 @dataclass(frozen=True)
@@ -359,7 +361,7 @@ def key_texts(keys: Iterable[Any]) -> tuple[str, ...]:
     texts = tuple(dict.fromkeys(text for key in keys if (text := text_of(key))))
     if not texts:
         raise ConfigError(
-            "There is no key to search for; nothing was changed. Give `keys: [42, 43]`, or "
+            "There is no key to search for; nothing was changed. Give `keys: ['42', '43']`, or "
             "`keys_from: schema.table.column` with a table that has rows."
         )
     if len(texts) > _MAX_KEYS:

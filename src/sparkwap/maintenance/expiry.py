@@ -126,7 +126,7 @@ def _cut_log(lake: Lake, identifier: Identifier, run_id: str) -> None:
 
     With each change of a table, the catalog cuts the log to a limit, which is a property of the
     table. One change sets this property to 1, and a second change restores it. In between, another
-    property has the former limit, so that the next call can continue if this one dies.
+    property has the former limit, so that `end_cuts` can restore it if this call dies.
     """
     document = lake.store.load(table_row(lake.store, identifier).location)
     properties = md.properties_of(document)
@@ -139,6 +139,15 @@ def _cut_log(lake: Lake, identifier: Identifier, run_id: str) -> None:
     else:
         noted = properties[_NOTED_LIMIT]
     _set(lake, identifier, {_LOG_LIMIT: noted or None, _NOTED_LIMIT: None}, run_id)
+
+
+def end_cuts(lake: Lake, run_id: str) -> None:
+    """Restore the limits of the logs that an expiry has lowered before it died."""
+    if lake.store.backend.takes_files:
+        return
+    for name, state in lake.states(row.identifier for row in lake.store.backend.all()).items():
+        if _NOTED_LIMIT in state.properties:
+            _cut_log(lake, name, run_id)
 
 
 def _set(

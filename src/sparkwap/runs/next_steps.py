@@ -106,7 +106,7 @@ def discard_command(branch: str) -> str:
 
 
 def _accept(branch: str, test: str) -> str:
-    return next_command.operation("wap_accept", branch, test=test, reason='"<why>"')
+    return next_command.operation("wap_accept", branch, test=test, reason="<why>")
 
 
 def _build(nodes: Sequence[BuiltNode], branch: str, *, upstream: bool = False) -> str:

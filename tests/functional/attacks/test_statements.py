@@ -56,7 +56,7 @@ SOURCES = """
 RELATION = "api.Relation.create(schema='{s}', identifier='Orders', type='table')"
 METHODS = {
     "rollback": "{{% do wap_rollback(run='{run}', force=true) %}}",
-    "erase": "{{% do wap_erase(subject='customer', keys=[2], confirm=true) %}}",
+    "erase": "{{% do wap_erase(subject='customer', keys=['2'], confirm=true) %}}",
     "accept": "{{% do wap_accept(test='not_null_sold_id', reason='x', until='2099-12-31') %}}",
     "drop_relation": "{{% do adapter.drop_relation(" + RELATION + ") %}}",
     "truncate_relation": "{{% do adapter.truncate_relation(" + RELATION + ") %}}",

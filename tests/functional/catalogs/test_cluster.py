@@ -225,7 +225,7 @@ def test_a_person_is_erased_from_the_store(
         project.dbt("build").succeeded()
     before = cluster.store.download(tmp_path / "before")
     assert holding(before, ANNA) and holding(before, FORMER)
-    done = project.operation("wap_erase", subject="customer", keys=[42], confirm=True).succeeded()
+    done = project.operation("wap_erase", subject="customer", keys=["42"], confirm=True).succeeded()
     assert "none holds the subject" in done.text
     assert "Not searched: what the object store keeps" in done.text
     after = cluster.store.download(tmp_path / "after")
@@ -245,7 +245,7 @@ def test_a_store_that_deletes_nothing(
     monkeypatch.setenv("ERASURE_V", "2")
     project.dbt("build").succeeded()
     cluster.store.faults(Faults(every=1, method="DELETE"))
-    request = {"subject": "customer", "keys": [42], "confirm": True}
+    request = {"subject": "customer", "keys": ["42"], "confirm": True}
     failed = project.operation("wap_erase", **request)
     cluster.store.faults(Faults())
     failed.failed()

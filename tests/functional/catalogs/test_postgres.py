@@ -72,7 +72,7 @@ def test_a_person_is_erased_on_postgresql(
     project = Project(tmp_path, "club", output).write(files)
     project.dbt("build", email="anna@mail.example").succeeded()
     project.dbt("build", email="anna@new.example").succeeded()
-    done = project.operation("wap_erase", subject="person", keys=[42], confirm=True).succeeded()
+    done = project.operation("wap_erase", subject="person", keys=["42"], confirm=True).succeeded()
     assert "none holds the subject" in done.text
     table = reader.load_table("club.people")
     assert table.scan().to_arrow()["id"].to_pylist() == [41]

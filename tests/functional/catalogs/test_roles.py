@@ -149,7 +149,7 @@ def commands(roles: TwoRoles) -> Mapping[str, tuple[str, ...]]:
         "wap_rollback": {"run": roles.published.run_id},
         "wap_sweep": {},
         "wap_maintain": {},
-        "wap_erase": {"subject": "person", "keys": [1], "confirm": True},
+        "wap_erase": {"subject": "person", "keys": ["1"], "confirm": True},
     }
     operations = {
         name: ("run-operation", name, "--args", json.dumps(given))

@@ -118,7 +118,7 @@ def test_other_commands_with_vended_keys(server: VendedServer, tmp_path: Path) -
     assert reader.load_table(("more", "orders")).scan().to_arrow().num_rows == 9
     # Files that no table names can be found by keys of the whole warehouse only.
     swept = project.operation("wap_sweep").succeeded().text
-    erased = project.operation("wap_erase", subject="buyer", keys=[1]).failed().text
+    erased = project.operation("wap_erase", subject="buyer", keys=["1"]).failed().text
     assert "s3://lake/warehouse   keys that the catalog vends cannot list the warehouse" in swept
     assert "s3://lake/warehouse cannot be listed" in erased
     assert "those that the catalog vends reach the folder of one table" in erased

@@ -19,7 +19,7 @@ from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.search import Search
 from sparkwap.publish.publishing import Publishing
 
-KEYS = {"subject": "customer", "keys": [42]}
+KEYS = {"subject": "customer", "keys": ["42"]}
 NAME = "Anna \u00c5berg"
 SPELLED = (unicodedata.normalize("NFD", NAME), NAME.replace(" ", "\u00a0"), NAME.replace(" ", "  "))
 TABLES = ("raw_shop__customers", "stg_shop__customers", "snp_shop__customers")

@@ -60,7 +60,7 @@ def test_who_did_what_from_where(
     tables = [f"{project.schema}.orders"]
     kept = operation("ivo", "wap_maintain", tables=tables, everything=True)
     assert callers("maintenance", kept.run_id) <= {("ivo", host, "called", "wap_maintain")}
-    erased = operation("jo", "wap_erase", subject="person", keys=[1], confirm=True)
+    erased = operation("jo", "wap_erase", subject="person", keys=["1"], confirm=True)
     for table in ("runs", "publishes"):
         assert callers(table, erased.run_id) == {("jo", host, "called", "wap_erase")}
 

@@ -11,6 +11,8 @@ import jinja2
 import pytest
 from dbt_common.exceptions import DbtRuntimeError
 
+from dbt.adapters.sparkwap.dbt_nodes import maintenance_rules
+from dbt.adapters.sparkwap.erasing import node_columns
 from dbt.adapters.sparkwap.histories import Histories
 from sparkwap.cdc import history
 
@@ -132,3 +134,33 @@ def test_values_widen_the_columns_of_events_and_states() -> None:
     told = "values do not fit int; its type is now bigint"
     assert events.told == [("model.shop.dim", f"column size: 3 {told}")]
     assert states.told == [("model.shop.dim", f"column n: 4 {told}")]
+
+
+def test_a_table_of_whose_snapshots_a_node_makes_a_history_keeps_them() -> None:
+    def node(name: str, macro: str, *parents: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            unique_id=name, resource_type="model", schema="s", alias=name, columns={}, meta={},
+            config={"wap_maintain": {"keep_days": 3}},
+            depends_on=SimpleNamespace(macros=[f"macro.{macro}"], nodes=list(parents)),
+        )  # fmt: skip
+
+    def macro(*called: str) -> SimpleNamespace:
+        return SimpleNamespace(depends_on=SimpleNamespace(macros=[f"macro.{n}" for n in called]))
+
+    macros = {"sparkwap.scd2_from_changes": [], "p.own": ["sparkwap.scd2_from_changes"]}
+    manifest = SimpleNamespace(
+        nodes={
+            one.unique_id: one
+            for one in (
+                node("state", "p.other"),
+                node("past", "sparkwap.scd2_from_changes", "state"),
+                node("people", "p.other", "state"),
+                node("past_people", "p.own", "people"),
+            )
+        },
+        macros={f"macro.{name}": macro(*called) for name, called in macros.items()},
+    )
+    kept = {name: rules.keep_days for (_, name), rules in maintenance_rules(manifest).items()}
+    assert kept == {"state": 36_500, "past": 3, "people": 36_500, "past_people": 3}
+    marked = {one.node_id for one in node_columns(manifest) if one.has_history}
+    assert marked == {"state", "people"}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
+import yaml
 from helpers.documents import ROOT
 
 from sparkwap.core import next_command
@@ -34,6 +37,29 @@ from sparkwap.core.dbt_cli import parse_call
 )
 def test_operations_are_written_with_their_arguments(command: str, text: str) -> None:
     assert command == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "01234567",
+        "12345678",
+        "on",
+        "No",
+        "null",
+        "1_0",
+        "a: b",
+        "it's, {}",
+        "...",
+        "0x_",
+        "2024-13-45",
+        "<a>",
+    ],
+)
+def test_yaml_reads_the_texts_of_a_command_as_they_are(text: str) -> None:
+    command = next_command.operation("wap_discard", text, run=text, force=True)
+    given = shlex.split(command)[-1]
+    assert yaml.safe_load(given) == {"branch": text, "run": text, "force": True}
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from sparkwap.publish.lake import Lake
 KEY, PERSONAL = {"subject": "customer"}, {"personal": "customer"}
 MARKS = {"customer_id": KEY, "email": PERSONAL}
 ANNA = "anna.berg@mail.example"
-ASKED = {"subject": "customer", "keys": [42], "confirm": True}
+ASKED = {"subject": "customer", "keys": ["42"], "confirm": True}
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 _HASHED = re.compile(r"sha2\(concat\('(\w+):', (.+?)\), 256\) in \(([^)]+)\)")
 _SET = re.compile(r"`(\w+)` = cast\((?:null|cast\(unbase64\('([^']*)'\) as string\)) as \w+\)")
@@ -178,7 +178,7 @@ def test_listed_keys_that_are_no_values_are_left_out(people: People) -> None:
 @pytest.mark.parametrize("key", ["anna", "4.2", "nan", "1e99"])
 def test_a_key_that_is_no_value_of_a_key_column_is_refused(people: People, key: str) -> None:
     with pytest.raises(ConfigError, match=r"1 of 2 keys cannot be .* \(their types: bigint\)"):
-        people.call({**ASKED, "keys": [42, key]})
+        people.call({**ASKED, "keys": ["42", key]})
     assert people.rows("people") == PEOPLE.to_pylist()
 
 
@@ -260,12 +260,12 @@ def test_the_plan_counts_the_values_of_others_by_column(people: People) -> None:
     ("marks", "keys", "column"),
     [
         ({"email": KEY}, ["Anna.Berg@mail.example"], "email"),
-        (MARKS, [42], "ref"),
-        ({**MARKS, "customer_id": {**KEY, "on_erase": "clear"}}, [42], "ref"),
+        (MARKS, ["42"], "ref"),
+        ({**MARKS, "customer_id": {**KEY, "on_erase": "clear"}}, ["42"], "ref"),
     ],
 )
 def test_what_would_stay_is_told_before(
-    people: People, marks: Any, keys: list[Any], column: str
+    people: People, marks: Any, keys: list[str], column: str
 ) -> None:
     del people.marks["people"]
     people.lake.catalog.purge_table(("s", "people"))

@@ -33,7 +33,7 @@ MARKS = {
     "customer_id": {"subject": "customer"},
     "email": {"personal": "customer"},
 }
-ASKED = {"subject": "customer", "keys": [42], "confirm": True}
+ASKED = {"subject": "customer", "keys": ["42"], "confirm": True}
 RUN = "1a2b3c4d-0000-4000-8000-000000000000"
 
 
@@ -378,6 +378,31 @@ def test_a_file_of_the_subject_that_a_run_may_commit_is_not_deleted(
     assert not path.exists()
 
 
+def test_nothing_is_proven_beside_a_run_from_before_the_erasure(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    def hold(branch: str) -> leasing.Holding:
+        run_id = str(uuid.uuid4())
+        return leasing.hold(lake.leases, run_id=run_id, branch=branch, command="build")
+
+    run = hold("b")
+    rows = lake.catalog.load_table(PEOPLE_TABLE).scan().to_arrow()
+    told = r"(?s)NOT PROVEN: .* a run is at work that began before.*Wait until .*in use by run"
+    for _ in range(2):
+        with pytest.raises(ProofFailed, match=told):
+            erasure.call(Erase.of(ASKED))
+    assert erasure.result is not None and erasure.result.state == "not proven"
+    # The run publishes what it has read.
+    lake.catalog.create_table(("s", "copy"), rows.schema).append(rows)
+    with pytest.raises(ConfigError, match=r"s\.copy holds the subject"):
+        erasure.call(Erase.of(ASKED))
+    lake.catalog.purge_table(("s", "copy"))
+    run.release()
+    later = hold("c")
+    assert any("Proven: " in line for line in erasure.call(Erase.of(ASKED)))
+    later.release()
+
+
 def test_a_branch_that_is_opened_beside_the_expiry_is_kept(
     lake: Lake, erasure: Erasure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -407,6 +432,17 @@ def test_a_table_that_may_share_its_files_is_not_erased(
     with pytest.raises(ConfigError, match=r"s\.people has gc.enabled=false"):
         erasure.call(Erase.of(ASKED))
     assert path.exists()
+
+
+def test_a_branch_in_use_is_to_be_waited_for(lake: Lake, erasure: Erasure) -> None:
+    lake.branches.open(PEOPLE_TABLE, "pr_1")
+    run_id = str(uuid.uuid4())
+    run = leasing.hold(lake.leases, run_id=run_id, branch="pr_1", command="build")
+    with pytest.raises(ConfigError, match=r"pr_1 has s\.people: it is in use by run.*wait until"):
+        erasure.call(Erase.of(ASKED))
+    run.release()
+    with pytest.raises(ConfigError, match=r"pr_1 has s\.people: publish it .*wap_publish"):
+        erasure.call(Erase.of(ASKED))
 
 
 @pytest.mark.parametrize("step", ["noted", "rewritten", "published", "expired", "deleted"])
@@ -641,3 +677,29 @@ def test_the_ledger_is_cleaned_while_runs_write_to_it(
     runs = {row["run_id"]: row["message"] for row in other.ledger.runs()}
     assert (runs["r1"], runs["r2"]) == ("(erased)", "(erased)")
     other.close()
+
+
+def test_the_plan_tells_that_a_history_from_snapshots_begins_again(
+    lake: Lake, engine: Engine, tmp_path: Path
+) -> None:
+    node = NodeColumns("model.people", PEOPLE_TABLE, "model", MARKS, has_history=True)
+    erasure = Erasure(
+        lake, engine, run_id=RUN, nodes=lambda: [node], project="shop", target_name="t",
+        folder=tmp_path / "target",
+    )  # fmt: skip
+    plan = erasure.call(Erase.of({**ASKED, "confirm": False}))
+    assert any("former versions of ALL keys are lost" in line for line in plan)
+
+
+def test_no_path_in_the_report_has_a_value_of_a_marked_column(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    for name in ("email=bo@b.example", "Email_trunc=bo@b", "day=monday"):
+        path = tmp_path / "warehouse" / "s" / "lists" / name / "one.csv"
+        path.parent.mkdir(parents=True)
+        path.write_text("x")
+    erasure.call(Erase.of(ASKED))
+    assert erasure.result is not None and erasure.result.report is not None
+    told = erasure.result.report.read_text()
+    assert "bo@b" not in told and "day=monday/one.csv" in told
+    assert re.search("/email=[0-9a-f]{16}/one.csv", told)

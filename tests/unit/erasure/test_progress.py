@@ -34,7 +34,7 @@ def journal() -> ErasureProgress:
 
 
 def test_values_of_others_are_not_searched_for() -> None:
-    request = Erase.of({"subject": "c", "keys": [42]})
+    request = Erase.of({"subject": "c", "keys": ["42"]})
     search = _search(request, journal(), {"city": {"Oslo"}})
     # A date is searched for only in its column; the key is too short for other places.
     assert search.words == {"anna@b.example", "Bergen"}
@@ -43,7 +43,7 @@ def test_values_of_others_are_not_searched_for() -> None:
 
 
 def test_a_rectification_searches_only_for_old_values() -> None:
-    asked = {"subject": "c", "keys": [42], "values": {"City": "Oslo"}}
+    asked = {"subject": "c", "keys": ["42"], "values": {"City": "Oslo"}}
     search = _search(Rectify.of(asked), journal(), {})
     assert search.words == {"Bergen"}
     assert dict(search.values) == {"city": frozenset({"Bergen"})}

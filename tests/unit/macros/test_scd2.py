@@ -86,6 +86,14 @@ def test_a_history_from_snapshots_compares_times_with_microseconds(macros: Any) 
     assert sql.count(".SSSSSS") == 2
 
 
+def test_a_history_from_snapshots_has_the_keys_that_no_snapshot_has_changed(macros: Any) -> None:
+    sql = words(macros.scd2_from_changes("s.t", "id", ["name"]))
+    assert "cast(null as timestamp) as _committed_at from s.t )" in sql
+    assert "if(_oldest, _since, _committed_at) ) as _at" in sql
+    by_column = words(macros.scd2_from_changes("s.t", "id", ["name"], valid_from="at"))
+    assert by_column.count("at as _from") == 2 and "_committed_at, _from ) as _at" in by_column
+
+
 def test_a_plain_cast_rounds_nothing(macros: Any) -> None:
     columns = {
         "n": "cast(n as bigint)",

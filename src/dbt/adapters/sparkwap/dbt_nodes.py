@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 BUILT_TYPES = frozenset({"model", "seed", "snapshot"})
+_ALWAYS = 36_500
 _THRESHOLDS = {"warn_if": "!= 0", "error_if": "!= 0", "fail_calc": "count(*)"}
 
 
@@ -53,10 +55,16 @@ def stored(manifest: Any) -> list[Any]:
 
 
 def maintenance_rules(manifest: Any) -> dict[tuple[str, str], Rules]:
-    """Return how tables of a project are maintained: ``wap_maintain`` in config or `meta`."""
+    """Return how each table of a project is maintained: ``wap_maintain`` in its config or `meta`.
+
+    A table keeps all of its history if a node reads its changes, see `with_history`.
+
+    Raises:
+        ConfigError: A rule is not legal.
+    """
     from sparkwap.maintenance.rules import Rules
 
-    found = {}
+    found, kept = {}, with_history(manifest)
     for node in stored(manifest):
         kind, name = str(node.resource_type), table_of(node)
         given = meta_of(node).get("wap_maintain")
@@ -64,8 +72,26 @@ def maintenance_rules(manifest: Any) -> dict[tuple[str, str], Rules]:
         if kind in BUILT_TYPES and "wap_maintain" in node.config:
             given = node.config["wap_maintain"]
         if kind != "test":
-            found[name] = Rules.of(given, ".".join(name))
+            rules = Rules.of(given, ".".join(name))
+            found[name] = replace(rules, keep_days=_ALWAYS) if name in kept else rules
     return found
+
+
+def with_history(manifest: Any) -> set[tuple[str, str]]:
+    """Return the tables of whose snapshots the macro `scd2_from_changes` makes a history."""
+    macros = getattr(manifest, "macros", {})
+    calling = {name for name in macros if name.endswith(".scd2_from_changes")}
+    found: set[str] = set()
+    while calling > found:
+        found = set(calling)
+        calling |= {n for n, one in macros.items() if found.intersection(one.depends_on.macros)}
+    read = {
+        parent
+        for node in manifest.nodes.values()
+        if calling.intersection(getattr(node.depends_on, "macros", ()))
+        for parent in getattr(node.depends_on, "nodes", ())
+    }
+    return {table_of(node) for node in stored(manifest) if node.unique_id in read}
 
 
 def source_tables(manifest: Any) -> set[tuple[str, str]]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.sparkwap.dbt_nodes import materialized, meta_of, stored, table_of
+from dbt.adapters.sparkwap.dbt_nodes import (
+    materialized,
+    meta_of,
+    stored,
+    table_of,
+    with_history,
+)
 from sparkwap.cdc import history
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.sqltext import quote
@@ -64,6 +70,7 @@ def keep_numbers(command: DbtCommand) -> None:
 
 def node_columns(manifest: Any) -> list[NodeColumns]:
     """Return the nodes of a manifest with the marks of their columns."""
+    kept = with_history(manifest)
     return [
         NodeColumns(
             node_id=node.unique_id,
@@ -71,6 +78,7 @@ def node_columns(manifest: Any) -> list[NodeColumns]:
             resource_type=str(node.resource_type),
             columns={name: meta_of(column) for name, column in node.columns.items()},
             parents=frozenset(getattr(getattr(node, "depends_on", None), "nodes", ())),
+            has_history=table_of(node) in kept,
         )
         for node in stored(manifest)
     ]
