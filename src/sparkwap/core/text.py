@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 
-def some_of(names: Sequence[str]) -> str:
+def some_of(names: Sequence[str], limit: int = 3) -> str:
     """Return the first names and the number of the others: `a, b, c and 5 more`."""
-    shown, more = ", ".join(names[:3]), len(names) - 3
+    shown, more = ", ".join(names[:limit]), len(names) - limit
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
