@@ -22,8 +22,8 @@ from typing import Any
 
 from harness import Session, machine, serving, spread
 
-from sparkwap.diff import TableDiff
 from sparkwap.diff.differ import Differ
+from sparkwap.diff.model import TableDiff
 from sparkwap.publish.lake import Lake
 from sparkwap.server import catalog_properties
 

@@ -107,3 +107,21 @@ def test_history_from_snapshots_by_a_column_of_the_table(
         ("3", 4, None),
         ("one", 2, None),
     ]
+
+
+def test_a_history_from_snapshots_keeps_its_keys_after_an_erasure(
+    tools: Project, spark: SparkReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("V", "3")
+    mark = "columns: [{name: id, config: {meta: {subject: customer}}}]"
+    tools.write({"models/state.yml": f"models: [{{name: state, {mark}}}]\n"})
+    others = ("customers", "addresses", "outer_join", "inner_join")
+    ignore = [f"{tools.schema}.{name}.id" for name in others]
+    asked = {"subject": "customer", "keys": ["2"], "ignore": ignore, "confirm": True}
+    done = tools.operation("wap_erase", **asked).succeeded()
+    assert "former versions of ALL keys are lost" in done.text
+    columns = "id, name, is_current, version, valid_to is null"
+    for view in ("by_commit", "by_column"):
+        assert spark.rows(f"select {columns} from {tools.schema}.{view}") == [
+            (1, "one", True, 1, True)
+        ]
