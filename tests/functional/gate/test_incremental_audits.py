@@ -116,7 +116,8 @@ def test_after_a_rollback_the_state_before_it_counts(
     project.dbt("build").succeeded()
     env.setenv("NEW", f"select {ROWS}L as id, 'a' as kind")
     second = project.dbt("build").succeeded()
-    project.dbt("run-operation", "wap_rollback", "--args", f"{{run: {second.run_id}}}").succeeded()
+    undo = f"{{run: '{second.run_id}'}}"
+    project.dbt("run-operation", "wap_rollback", "--args", undo).succeeded()
     # The key that the rollback has removed is new again; another one is not.
     again = project.dbt("build").succeeded()
     assert answered(reader, again)["unique"] == "incremental"

@@ -143,8 +143,8 @@ def test_a_refusal_names_later_changes_and_the_effect_of_force(lake: Lake) -> No
     assert "shop.orders: main: expected snapshot" in text
     assert f"then came the publish of run {second} at " in text
     assert "append, written past the gate at " in text
-    assert f"wap_rollback --args '{{run: {second}}}'" in text
-    assert f"wap_rollback --args '{{run: {first}, force: true}}'" in text
+    assert f"wap_rollback --args '{{run: \"{second}\"}}'" in text
+    assert f"wap_rollback --args '{{run: \"{first}\", force: true}}'" in text
     assert "without newer rows" in text
     assert (live(lake), live(lake, "totals")) == ([0, 0, 1], [0, 0, 9])
 
