@@ -59,7 +59,7 @@ class Arguments:
     @classmethod
     def refused(cls, problem: str) -> ConfigError:
         """Return the error for a problem with the arguments, with a list of all arguments."""
-        given = "--args '{key: value}' of dbt; --key value of sparkwap, with - for _"
+        given = "--args \"{key: 'value'}\" of dbt; --key value of sparkwap, with - for _"
         head = f"{cls.name}: {problem}. {cls.harmless}. Arguments ({given}):"
         return ConfigError("\n".join([head, *(f"  {key}: {what}" for key, what in cls.legal())]))
 
@@ -100,7 +100,8 @@ class Arguments:
             if not isinstance(value, dict) or not value:
                 raise cls.refused(f"{problem}, which is not a mapping")
             return value
-        if not isinstance(value, date):
+        # A run id or name that YAML has changed is not found, so whole numbers are legal.
+        if isinstance(value, bool) or not isinstance(value, int | date):
             text = cls.text(argument.name, value)
         return Path(text) if kind is Path else text
 
@@ -114,7 +115,8 @@ class Arguments:
         if not isinstance(value, str):
             raise cls.refused(
                 f"{name} has a value that is no text ({type(value).__name__}). YAML changes some "
-                "values without quotes, such as 042 into 34: put them into quotes, such as '042'"
+                "values without quotes, such as 042 into 34: put them into single quotes, with "
+                "double quotes outside, such as --args \"{key: '042'}\""
             )
         return value
 

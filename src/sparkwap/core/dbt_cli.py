@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 _DBT_OPTIONS = ("project-dir", "profiles-dir", "profile", "target", "target-path", "vars")
 
 
-_ENDINGS = ((signal.SIGINT, 45.0), (signal.SIGTERM, 10.0), (signal.SIGKILL, None))
-"""The signals that end dbt, and the seconds until the next one."""
+_PATIENCE = 45.0
+"""The seconds for which dbt may end after an interrupt."""
 
-
-DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli(prog_name='dbt')")
+DBT = (sys.executable, "-c", "from sparkwap.core.dbt_cli import run_dbt; run_dbt()")
 """Starts dbt of this Python environment, also if PATH has another one."""
 
 VARIABLES = "sparkwap_variables"
@@ -240,35 +239,38 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-class Terminated(KeyboardInterrupt):
-    """An interrupt by SIGTERM, which dbt has not got."""
+def terminated(*_: object) -> NoReturn:
+    """Handle SIGTERM as an interrupt, but once: `timeout` and systemd also signal the group."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
-def terminated(_: int, __: object) -> NoReturn:
-    """Handle SIGTERM."""
-    raise Terminated
+def run_dbt() -> None:
+    """Run dbt in this process, of which SIGTERM is an interrupt too."""
+    for sent in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(sent) is not signal.SIG_IGN:  # as background jobs do
+            signal.signal(sent, terminated)
+    from dbt.cli.main import cli
+
+    cli(prog_name="dbt")
 
 
 def _run_interruptible(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a command; after an interrupt, wait for its end before raising.
+    """Run `DBT`; after an interrupt, wait for its end before raising.
 
-    dbt gets the interrupt too, by the terminal or from here, and needs seconds to cancel its
-    statements and release its lease.
+    dbt gets it too, perhaps also by the terminal, and needs seconds to cancel its statements and
+    release its lease.
     """
     # Where standard output is for machines, text goes to standard error.
     output = (sys.__stderr__ or subprocess.DEVNULL) if sys.stdout is sys.stderr else None
     with subprocess.Popen(command, env=environment, stdout=output) as child:
         try:
             return child.wait()
-        except KeyboardInterrupt as interrupt:
-            # A background job and its children ignore interrupts.
-            ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-            for sent, seconds in _ENDINGS[1 if ignored else 0 :]:
-                if sent is not signal.SIGINT or isinstance(interrupt, Terminated):
-                    child.send_signal(sent)
-                with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-                    child.wait(seconds)
-                    break
+        except KeyboardInterrupt:
+            child.terminate()
+            with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                child.wait(_PATIENCE)
+            child.kill()
             raise
 
 

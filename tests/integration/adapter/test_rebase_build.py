@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -25,18 +24,14 @@ def test_a_build_that_ends_in_time_tells_its_exit_code(tmp_path: Path) -> None:
     assert (tmp_path / "output").read_text() == ""
 
 
-@pytest.mark.parametrize("heeds", ["KeyboardInterrupt", "SystemExit", "nothing"])
+@pytest.mark.parametrize("heeds", [True, False])
 def test_a_build_that_hangs_is_ended_and_none_but_it(
-    heeds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    heeds: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    endings = [(ending, patience and 0.5) for ending, patience in rebase._ENDINGS]
-    monkeypatch.setattr(rebase, "_ENDINGS", endings)
-    ignored = {"KeyboardInterrupt": [], "SystemExit": ["INT"], "nothing": ["INT", "TERM"]}[heeds]
+    monkeypatch.setattr(rebase, "_PATIENCE", 60.0 if heeds else 0.5)
     code = "\n".join(
         [
-            # As Python has it, unless whoever started it ignores interrupts.
-            "signal.signal(signal.SIGINT, signal.default_int_handler)",
-            *(f"signal.signal(signal.SIG{name}, signal.SIG_IGN)" for name in ignored),
+            *([] if heeds else ["signal.signal(signal.SIGTERM, signal.SIG_IGN)"]),
             # As the server that a build may start.
             "other = subprocess.Popen(['sleep', '60'], start_new_session=True)",
             "print(other.pid, flush=True)",
@@ -50,13 +45,3 @@ def test_a_build_that_hangs_is_ended_and_none_but_it(
     other = psutil.Process(int((tmp_path / "output").read_text().splitlines()[0]))
     assert other.is_running()
     other.kill()
-
-
-def test_a_build_in_the_background_is_not_asked_by_what_it_ignores(tmp_path: Path) -> None:
-    heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        before = time.monotonic()
-        run("time.sleep(60)", tmp_path, 0.5)
-        assert time.monotonic() - before < 20
-    finally:
-        signal.signal(signal.SIGINT, heeded)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from datetime import date
 from typing import Any
 
 import pytest
+import yaml
 
 from sparkwap.core.errors import ConfigError
 from sparkwap.erasure import Erase, Rectify
@@ -39,12 +42,19 @@ def test_keys_may_come_from_a_table() -> None:
         ({"subject": "c", "keys": [True]}, "is no text"),
         ({"subject": "c", "keys": [date(2024, 1, 5)]}, "is no text"),
         ({"subject": "c", "keys": ["7", " "]}, "keys has an empty text"),
-        ({"subject": 34, "keys": ["7"]}, "subject has a value that is no text"),
+        ({"subject": True, "keys": ["7"]}, "subject has a value that is no text"),
     ],
 )
 def test_arguments_are_checked(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Erase.of(arguments)
+
+
+def test_the_spelling_in_a_refusal_works_in_a_shell() -> None:
+    with pytest.raises(ConfigError) as refused:
+        Erase.of({"subject": "c", "keys": [34]})
+    (example,) = re.findall(r"such as --args (.+?)\. ", str(refused.value))
+    assert yaml.safe_load(*shlex.split(example)) == {"key": "042"}
 
 
 def test_a_rectification_needs_values() -> None:

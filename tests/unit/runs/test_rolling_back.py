@@ -169,6 +169,17 @@ def test_force_restores_every_table_and_undoes_later_publishes(lake: Lake) -> No
     assert all(Path(r["undone_metadata"]).exists() for r in undone)
 
 
+@pytest.mark.parametrize("octal", [False, True])
+def test_a_run_id_of_digits_needs_no_quotes(lake: Lake, octal: bool) -> None:
+    run = int(publish(lake, 0, "orders"), 8 if octal else 10)
+    if octal:  # as YAML reads an id that begins with 0
+        with pytest.raises(ConfigError, match="has no publish"):
+            call(lake, "wap_rollback", run=run)
+    else:
+        call(lake, "wap_rollback", run=run)
+    assert live(lake) == ([0, 0] if octal else [0])
+
+
 def test_force_undoes_changed_schemas_and_replaced_tables(lake: Lake) -> None:
     before = lake.state(ORDERS)
     first = publish(lake, 0, "orders")

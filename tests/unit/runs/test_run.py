@@ -833,7 +833,8 @@ def test_errors_of_operations_list_the_legal_arguments(lake: Lake) -> None:
     ):
         with pytest.raises(ConfigError, match=told) as error:
             operations(lake).call(name, arguments)
-        assert "Nothing was changed. Arguments (--args '{key: value}' of dbt;" in str(error.value)
+        listed = "Nothing was changed. Arguments (--args \"{key: 'value'}\" of dbt;"
+        assert listed in str(error.value)
 
 
 def test_a_failed_node_of_an_earlier_run_holds_up_the_branch(lake: Lake) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -48,9 +47,8 @@ _NOT_HANDED_ON = frozenset(
 # Linux limits the length of an argument; a longer selection builds the run's whole selection.
 _LONGEST_SELECTION = 100_000
 _WORDS = 300
-# dbt needs time to cancel its statements after an interrupt. If the process does not end, the next
-# signal follows.
-_ENDINGS = ((signal.SIGINT, 30.0), (signal.SIGTERM, 10.0), (signal.SIGKILL, None))
+# dbt needs time to cancel its statements after an interrupt.
+_PATIENCE = 30.0
 
 
 def rebuilt_branch() -> tuple[str, str] | None:
@@ -130,25 +128,23 @@ def run_until(
         try:
             return f"dbt ended with exit code {child.wait(limit)}"
         except subprocess.TimeoutExpired:
-            _end(child, politely=True)
+            _end(child)
             return (
                 f"dbt was still building after {limit:g} s and was stopped; `dbt retry` builds "
                 "again, wap_rebuild_timeout sets another limit"
             )
         except BaseException:
             # An interrupt of the run also stops the build, and waits for its end.
-            _end(child, politely=False)
+            _end(child)
             raise
 
 
-def _end(child: subprocess.Popen[bytes], *, politely: bool) -> None:
-    # A background job and its children ignore interrupts.
-    interruptible = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
-    for sent, seconds in _ENDINGS[0 if politely and interruptible else 1 :]:
-        child.send_signal(sent)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(seconds)
-            return
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(_PATIENCE)
+    child.kill()
+    child.wait()
 
 
 def _last_line(path: Path) -> str:
