@@ -128,10 +128,9 @@ _CANDIDATE_COLUMNS = (
 def is_end_of_run(row: Mapping[str, Any]) -> bool:
     """Return whether a row of ``runs`` tells the end of its run.
 
-    A run also writes rows about other branches: that of a probe, and those that it sweeps.
+    A run also writes rows about other branches: that of a probe, and those that it discards.
     """
-    swept = row["command"] == "wap_sweep" and row["outcome"] == "discarded"
-    return row["command"] != "probe" and not swept
+    return row["command"] != "probe" and row["outcome"] != "discarded"
 
 
 def ended_otherwise(
