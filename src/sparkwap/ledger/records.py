@@ -130,7 +130,7 @@ def is_end_of_run(row: Mapping[str, Any]) -> bool:
 
     A run also writes rows about other branches: that of a probe, and those that it discards.
     """
-    return row["command"] != "probe" and row["outcome"] != "discarded"
+    return not (row["command"] == "probe" or row["outcome"] == "discarded")
 
 
 def ended_otherwise(
