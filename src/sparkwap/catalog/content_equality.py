@@ -111,7 +111,8 @@ def newest_with_same_rows(document: md.Document, head: int | None) -> dict[int, 
 def rows_since(document: md.Document, snapshot_id: int | None) -> int | None:
     """Return the time when the rows of a snapshot last changed, in milliseconds since the epoch.
 
-    Compactions change no rows, nor does an append of no row. None without a snapshot.
+    Compactions change no rows, nor does an append of no row. If the change has expired, that of the
+    oldest snapshot left of them. None without a snapshot.
     """
     snapshot = md.snapshot(document, snapshot_id) if snapshot_id is not None else None
     while snapshot is not None:

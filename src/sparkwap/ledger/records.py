@@ -128,10 +128,9 @@ _CANDIDATE_COLUMNS = (
 def is_end_of_run(row: Mapping[str, Any]) -> bool:
     """Return whether a row of ``runs`` tells the end of its run.
 
-    A run also writes rows about other branches: that of a probe, and those that it sweeps.
+    A run also writes rows about other branches: that of a probe, and those that it discards.
     """
-    swept = row["command"] == "wap_sweep" and row["outcome"] == "discarded"
-    return row["command"] != "probe" and not swept
+    return not (row["command"] == "probe" or row["outcome"] == "discarded")
 
 
 def ended_otherwise(
@@ -171,8 +170,8 @@ def own_rows(runs: Iterable[Row]) -> list[Row]:
     These are of the check of its server, of a sweep at its end, and of its presumed death.
     """
     runs = list(runs)
-    own = [row for row in runs if not str(row["command"] or "").startswith(("probe", "wap_"))]
-    last = {row["run_id"]: row for row in sorted(own, key=lambda row: time_of(row["ended_at"]))}
+    own = sorted(filter(is_end_of_run, runs), key=lambda row: time_of(row["ended_at"]))
+    last = {row["run_id"]: row for row in own}
     return [row for row in runs if row is last.get(row["run_id"], row)]
 
 

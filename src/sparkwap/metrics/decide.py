@@ -12,7 +12,7 @@ from sparkwap.catalog import Identifier
 from sparkwap.core.names import is_run_branch
 from sparkwap.gate.facts import NOT_RUN
 from sparkwap.gate.verdicts import PUBLISHING_OFF
-from sparkwap.ledger.records import latest, time_of
+from sparkwap.ledger.records import is_end_of_run, latest, time_of
 from sparkwap.ledger.rollback_plan import undone_entries, undone_key
 
 Row = Mapping[str, Any]
@@ -157,7 +157,7 @@ class Runs:
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        rows = sorted(rows, key=lambda row: time_of(row["ended_at"]))
+        rows = sorted(filter(is_end_of_run, rows), key=lambda row: time_of(row["ended_at"]))
         # Rows of runs that died, or that a later command has completed, do not name the project.
         named = [row for row in rows if row.get("project")]
         self._of_branch = {row["branch"]: row for row in named}

@@ -45,7 +45,8 @@ class RunOverview:
     @property
     def label(self) -> str:
         """Its text in a selection list."""
-        return f"{format_time(self.started)}  {self.short}  {self.command}, {self.outcome}"
+        what = ", ".join(filter(None, (self.command, self.outcome)))
+        return f"{format_time(self.started)}  {self.short}  {what}"
 
 
 def overviews(

@@ -77,6 +77,9 @@ class SequentialPublish:
                 "ended_at": datetime.now(UTC),
                 "outcome": "published",
                 "message": "completed by a later command",
+                "publish_id": journal.publish_id,
+                # Not those of the command that writes the row.
+                **dict.fromkeys(("actor", "catalog_user", "command", "host", "project")),
             }
             entries = self._finish_publish(journal, schemas, [LedgerRows("runs", [run])])
             gone = self._gone(journal, entries)

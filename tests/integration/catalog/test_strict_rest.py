@@ -690,6 +690,39 @@ def test_a_sweep_drops_a_table_that_an_older_version_has_left_aside(
     assert lake.read("a") == [1]
 
 
+def test_a_sweep_leaves_what_a_rollback_sets_aside_that_begins_meanwhile(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = make(LAKEKEEPER)
+    lake.table("n", 1)
+    receipt, _ = _replaced(lake)
+    backend = lake.lake.store.backend
+    kinds, set_aside, left = backend.kinds, backend.set_aside, ["s"]
+
+    def dying(*row: Any) -> Any:
+        set_aside(*row)
+        raise Died
+
+    def begins(schema: str) -> Any:
+        if schema in left:
+            left.remove(schema)
+            with pytest.raises(Died):
+                # By a run that the ledger has, so that the sweep knows the name beside it.
+                lake.lake.publishing.rollback(
+                    receipt.entries, run_id=SECOND, publish_id=receipt.publish_id
+                )
+        return kinds(schema)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "set_aside", dying)
+        patch.setattr(backend, "kinds", begins)
+        lake.lake.ledger.drop_set_aside()
+    assert not left
+    assert any("wap_former" in name for name in lake.lake.relations("s"))
+    lake.lake.publishing.recover()
+    assert lake.lake.publishing.on_their_way() == []
+
+
 @pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "new"])
 def test_another_process_completes_a_rollback_that_frees_a_name(
     beside: tuple[Bench, list[list[str]]], replaced: bool

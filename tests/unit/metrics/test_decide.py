@@ -131,6 +131,20 @@ def test_a_run_that_died_has_the_project_of_its_branch_if_another_run_names_it()
     assert Read(runs=[run("b", 2, **died)]).some("last_run_outcome") == {",died,own": 1}
 
 
+def test_the_branches_that_a_run_discards_do_not_hide_where_it_belongs() -> None:
+    swept = run("a", 4, "discarded", command="wap_sweep", branch="pr_7", target=None)
+    held = run("b", 6, "held", branch="pr_7")
+    died = run("c", 3, "died", branch="pr_7", project=None, target=None)
+    read = Read(
+        own=True,
+        runs=[run("a", 5, "published", command="build"), held, swept, died],
+        publishes=[publish("a", ORDERS, 5)],
+    )
+    assert read.get("last_run_end_timestamp_seconds", **OWN) == at(5)
+    assert read.get("last_publish_timestamp_seconds", **OWN) == at(5)
+    assert read.some("last_run_outcome", branch_kind="named") == {"died,prod,shop": 1}
+
+
 def test_rebuilds_belong_to_the_run_that_they_were_made_for() -> None:
     runs = [
         run("a", 5, "published", tries=2, waited_seconds=3.5),

@@ -159,6 +159,9 @@ def test_the_next_command_completes_an_interrupted_publish(
     assert seen(slow) == NEW
     assert_behind_the_gate(slow)
     assert lake.publishing.recover() == []
+    (row,), (publish,) = lake.ledger.runs(), lake.ledger.publishes()
+    assert (row["publish_id"], row["run_id"]) == (publish.publish_id, publish.run_id)
+    assert (row["command"], row["project"], row["host"]) == (None, None, None)
     lake.close()
 
 
