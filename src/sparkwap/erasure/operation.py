@@ -34,6 +34,7 @@ from sparkwap.core import names
 from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.erasure import report
+from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.file_search import LEDGER_IDS
 from sparkwap.erasure.finder import Found, Sql, SubjectFinder, how_to_end
 from sparkwap.erasure.lake_files import LakeFiles
@@ -124,7 +125,7 @@ class Erasure:
         found = look()
         there = {file.path for file in found.proof.files}
         states = self._lake.states(place.identifier for place in found.places)
-        plan = report.plan(request, found, states)
+        plan = report.plan(request, found, states, Conditions(journal.salt))
         self.result = report.plan_result(request, found, journal.report)
         if not request.confirm:
             return [*plan, *report.next_steps(request, found.blockers)]

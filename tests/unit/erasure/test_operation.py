@@ -520,6 +520,29 @@ def test_files_of_others_in_the_warehouse_stay(
     assert not export.exists()
 
 
+def test_all_folders_with_files_to_delete_are_named(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    warehouse = tmp_path / "warehouse"
+    paths = [warehouse / "s/people/data/email=anna.berg%40mail.example/0.parquet"]
+    folders = [f"{warehouse}/{folder}/data" for folder in ("a/t", "b/t", "crm/t", "exports")]
+    for folder in folders:
+        paths += [Path(folder) / f"{n:04b}/city=Oslo/0.parquet" for n in (1, 2)]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        pq.write_table(PEOPLE, path)
+    own = r"data/email=[0-9a-f]{16}/0\.parquet"
+    others = ", ".join(f"{folder} (2 files)" for folder in folders)
+    with pytest.raises(ConfigError) as refused:
+        erasure.call(Erase.of(ASKED))
+    assert f"{others}: these files hold the subject" in str(refused.value)
+    plan = "\n".join(erasure.call(Erase.of({**ASKED, "unreferenced": True, "confirm": False})))
+    assert others in plan
+    for told in (str(refused.value), plan):
+        assert re.search(own, told) and "anna.berg" not in told
+    assert all(path.exists() for path in paths)
+
+
 def replaced(bench: Bench, rows: pa.Table) -> None:
     """Publish a new table in place of ``s.people``."""
     bench.lake.ensure_schema(SIDE, BRANCH)
