@@ -23,6 +23,7 @@ from sparkwap.catalog import lease as leasing
 from sparkwap.catalog.branches import REWRITTEN_BY
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.erasure import Erase, NodeColumns, operation
+from sparkwap.erasure.lake_files import LakeFiles
 from sparkwap.erasure.operation import Erasure, ProofFailed
 from sparkwap.ledger import rollback_plan
 from sparkwap.maintenance import expiry, file_references, live_manifests
@@ -588,6 +589,30 @@ def test_a_forced_rollback_to_a_table_that_lost_files_is_refused(
             force=True,
         )
     assert keys(lake) == [41, 43]
+
+
+def test_the_metadata_of_present_tables_is_not_held_in_memory(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path)
+    base = lake.branches.open(PEOPLE_TABLE, BRANCH).base
+    lake.catalog.load_table(PEOPLE_TABLE).append(PEOPLE, branch=BRANCH)
+    bench.publish(on_branch(PEOPLE_TABLE, base, bench.head(PEOPLE_TABLE, BRANCH)))
+    former = bench.state(PEOPLE_TABLE).metadata_location
+    held: list[Any] = []
+    every = lake.store.map
+
+    def kept(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        found = every(function, items)
+        held.extend(found if former in items else ())
+        return found
+
+    monkeypatch.setattr(lake.store, "map", kept)
+    assert LakeFiles(lake).former() == {}
+    assert held and not any(held)
+    monkeypatch.undo()
+    replaced(bench, PEOPLE)
+    assert former in LakeFiles(lake).former()
 
 
 def added(lake: Lake, tmp_path: Path) -> None:
