@@ -72,7 +72,7 @@ class Erasure:
         of_server: Folders of the Spark server's log and scratch files. The report lists such files
             that hold the subject, but the proof does not depend on them, because a log cannot be
             changed while the server writes it. None if the server does not belong to the lake.
-        begin: Called before the first change of a table.
+        begin: Called with the tables of a rewrite, before it.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Erasure:
         tag_max_age_ms: int | None = None,
         beside: Sequence[Path] = (),
         of_server: Sequence[Path] | None = None,
-        begin: Callable[[], None] = lambda: None,
+        begin: Callable[[Collection[Identifier]], None] = lambda _: None,
     ) -> None:
         self._lake = lake
         self._sql = sql
@@ -139,7 +139,6 @@ class Erasure:
         journal.write(path)
         self.result = replace(self.result, state="begun")
         try:
-            self._begin()
             self._at("noted")
             found = self._rewrite_all(found, look, journal, path)
             forgotten = self._forget(found, there, journal, path)
@@ -210,6 +209,7 @@ class Erasure:
             self._lake.branches.discard(journal.branch, self._run_id)
         if not found.rewrites:
             return {}
+        self._begin({rewrite.identifier for rewrite in found.rewrites})
         branch = names.audit_branch(self._run_id, None)
         journal.branch = branch
         journal.write(path)
