@@ -464,7 +464,7 @@ class Erasure:
                 "A run may still commit files that it has written, so they stay, or publish rows "
                 "that it has read before. Wait until it has ended: "
                 f"{leasing.describe(run, lives=True)}."
-                for run in living
+                for run in (early if proof.clean else living)
             ]
             told = [*lines, *report.of_others(found.others), *runs, report.call_again(request)]
             raise ProofFailed("\n".join(told))
