@@ -499,9 +499,12 @@ class SubjectFinder:
         for identifier, where in sorted(holding.items()):
             name = ".".join(identifier)
             kind = self._states[identifier].kind if identifier in self._states else "table"
+            drop = (
+                "with its files (drop table .. purge)" if kind == "table" else f"(drop {kind} ..)"
+            )
             yield (
                 f"the {kind} {name} holds the subject ({'; '.join(sorted(where)[:3])}) and has no "
-                "mark: mark its columns, or drop it with its files (drop table .. purge), or "
+                f"mark: mark its columns, or drop it {drop}, or "
                 f"ignore the column if it has other data (ignore: [{name}.<column>])"
             )
 

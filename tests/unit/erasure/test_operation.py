@@ -570,6 +570,14 @@ def test_values_that_only_a_replaced_table_has_are_searched_for(
         erasure.call(Erase.of(ASKED))
 
 
+def test_a_view_with_a_value_in_its_query_is_to_be_dropped_as_a_view(
+    erasure: Erasure, tmp_path: Path
+) -> None:
+    Bench(tmp_path).view("anna", "select 'anna.berg@mail.example' as email", "s")
+    with pytest.raises(ConfigError, match=r"the view s\.anna holds .* drop it \(drop view \.\.\)"):
+        erasure.call(Erase.of(ASKED))
+
+
 def test_a_forced_rollback_to_a_table_that_lost_files_is_refused(
     lake: Lake, erasure: Erasure, tmp_path: Path
 ) -> None:
