@@ -24,6 +24,8 @@ MESSAGE_KEY, MESSAGE_HEADERS = "_message_key", "_message_headers"
 RAW_TEXT = frozenset({RAW_ROW, QUARANTINED_ROW, MESSAGE_KEY, MESSAGE_HEADERS})
 """Columns with whole rows of landing files, or keys and headers of messages, as text, with unknown
 content."""
+ERASED_FILE = "erased:"
+"""Begins the digest of a landing file after an erasure of its rows: its owner may edit it."""
 
 WHOLE = "*"
 """Stands for all columns of a table."""

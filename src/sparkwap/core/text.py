@@ -1,5 +1,6 @@
 """Short texts for messages."""
 
+import re
 from collections.abc import Sequence
 
 
@@ -7,6 +8,11 @@ def some_of(names: Sequence[str], limit: int = 3) -> str:
     """Return the first names and the number of the others: `a, b, c and 5 more`."""
     shown, more = ", ".join(names[:limit]), len(names) - limit
     return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def without_partitions(path: str) -> str:
+    """Return a path without the values of its partitions, which may be personal data."""
+    return re.sub("/([^/=]+)=[^/]*", r"/\1=...", path)
 
 
 def first_line(text: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from sparkwap.core.sqltext import quote
@@ -16,6 +16,9 @@ _SPACES = r"[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000
 
 # A literal of Spark has doubled backslashes.
 _SPACES_SQL, _NOT_SIMPLE_SQL = (one.replace("\\", "\\\\") for one in (_SPACES, NOT_SIMPLE))
+
+# At the end of a folder; Iceberg's object storage layout has folders of bits before them.
+_PARTITIONS = "(/([01]{4,8}|[^/=]+=[^/]*))+$"
 
 _CAPITALS = "".join(map(chr, (*range(65, 91), *range(0xC0, 0xD7), *range(0xD8, 0xDF))))
 
@@ -53,6 +56,17 @@ class Conditions:
             return f"/{part[1]}={self.digest(part[2])[:16]}"
 
         return re.sub("/([^/=]+)=([^/]*)", hidden, path)
+
+    def folders(self, paths: Collection[str], places: Iterable[SubjectTable]) -> str:
+        """Return all folders of files, without those of partitions, with their numbers of files."""
+        found: dict[str, list[str]] = {}
+        for path in sorted(self.without_values(path, places) for path in paths):
+            folder = re.sub(_PARTITIONS, "", path.rpartition("/")[0])
+            found.setdefault(folder, []).append(path)
+        return ", ".join(
+            f"{folder} ({len(files):,} files)" if len(files) > 1 else files[0]
+            for folder, files in found.items()
+        )
 
     def hashed(self, column: str, kind: str = "string") -> str:
         """Return SQL for the hash of a column's text, which is that of `search.text_of`."""

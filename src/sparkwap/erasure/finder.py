@@ -18,7 +18,6 @@ from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.sqltext import quote
-from sparkwap.core.text import some_of
 from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.file_formats import Data
 from sparkwap.erasure.lake_files import LakeFiles
@@ -420,18 +419,12 @@ class SubjectFinder:
             for branch, tables in self._open(found, reached)
         ]
         blockers += [
-            f"{some_of(paths)} hold the subject, no table of this catalog refers to them, and they "
-            f"may belong to others ({why}): delete them, move them out of the lake, erase the "
-            "subject with their own catalog, or let this command delete them, with all that others "
-            "have in them (unreferenced: true)"
+            f"{conditions.folders(paths, found.places)}: these files hold the subject, no table of "
+            f"this catalog refers to them, and they may belong to others ({why}): delete them, "
+            "move them out of the lake, erase the subject with their own catalog, or let this "
+            "command delete them, with all that others have in them (unreferenced: true)"
             for why in sorted(set(found.strangers.values()))
-            for paths in [
-                sorted(
-                    conditions.without_values(path, found.places)
-                    for path, of in found.strangers.items()
-                    if of == why
-                )
-            ]
+            for paths in [[path for path, of in found.strangers.items() if of == why]]
         ]
         for identifier in sorted(reached):
             blockers.extend(self._own_blockers(self._states[identifier]))
@@ -506,9 +499,12 @@ class SubjectFinder:
         for identifier, where in sorted(holding.items()):
             name = ".".join(identifier)
             kind = self._states[identifier].kind if identifier in self._states else "table"
+            drop = (
+                "with its files (drop table .. purge)" if kind == "table" else f"(drop {kind} ..)"
+            )
             yield (
                 f"the {kind} {name} holds the subject ({'; '.join(sorted(where)[:3])}) and has no "
-                "mark: mark its columns, or drop it with its files (drop table .. purge), or "
+                f"mark: mark its columns, or drop it {drop}, or "
                 f"ignore the column if it has other data (ignore: [{name}.<column>])"
             )
 

@@ -34,6 +34,7 @@ from sparkwap.core import names
 from sparkwap.core.errors import ConfigError, GateError, SparkwapError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.erasure import report
+from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.file_search import LEDGER_IDS
 from sparkwap.erasure.finder import Found, Sql, SubjectFinder, how_to_end
 from sparkwap.erasure.lake_files import LakeFiles
@@ -71,7 +72,7 @@ class Erasure:
         of_server: Folders of the Spark server's log and scratch files. The report lists such files
             that hold the subject, but the proof does not depend on them, because a log cannot be
             changed while the server writes it. None if the server does not belong to the lake.
-        begin: Called before the first change of a table.
+        begin: Called with the tables of a rewrite, before it.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Erasure:
         tag_max_age_ms: int | None = None,
         beside: Sequence[Path] = (),
         of_server: Sequence[Path] | None = None,
-        begin: Callable[[], None] = lambda: None,
+        begin: Callable[[Collection[Identifier]], None] = lambda _: None,
     ) -> None:
         self._lake = lake
         self._sql = sql
@@ -124,7 +125,7 @@ class Erasure:
         found = look()
         there = {file.path for file in found.proof.files}
         states = self._lake.states(place.identifier for place in found.places)
-        plan = report.plan(request, found, states)
+        plan = report.plan(request, found, states, Conditions(journal.salt))
         self.result = report.plan_result(request, found, journal.report)
         if not request.confirm:
             return [*plan, *report.next_steps(request, found.blockers)]
@@ -138,7 +139,6 @@ class Erasure:
         journal.write(path)
         self.result = replace(self.result, state="begun")
         try:
-            self._begin()
             self._at("noted")
             found = self._rewrite_all(found, look, journal, path)
             forgotten = self._forget(found, there, journal, path)
@@ -209,6 +209,7 @@ class Erasure:
             self._lake.branches.discard(journal.branch, self._run_id)
         if not found.rewrites:
             return {}
+        self._begin({rewrite.identifier for rewrite in found.rewrites})
         branch = names.audit_branch(self._run_id, None)
         journal.branch = branch
         journal.write(path)
@@ -463,7 +464,7 @@ class Erasure:
                 "A run may still commit files that it has written, so they stay, or publish rows "
                 "that it has read before. Wait until it has ended: "
                 f"{leasing.describe(run, lives=True)}."
-                for run in living
+                for run in (early if proof.clean else living)
             ]
             told = [*lines, *report.of_others(found.others), *runs, report.call_again(request)]
             raise ProofFailed("\n".join(told))

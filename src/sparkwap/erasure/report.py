@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkwap.catalog import Identifier, TableState
 from sparkwap.catalog import metadata as md
-from sparkwap.core.text import counted, some_of
+from sparkwap.core.text import counted
 from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.progress import ErasureProgress
 from sparkwap.erasure.proof import Proof
@@ -27,7 +27,9 @@ ERASED = "(erased)"
 _SHOWN = 20
 
 
-def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) -> list[str]:
+def plan(
+    request: Erase, found: Found, states: Mapping[Identifier, TableState], conditions: Conditions
+) -> list[str]:
     """Return the plan of the operation, with numbers of rows and files."""
     lines = [f"{request.name} of subject {request.subject}:"]
     whole = {rewrite.identifier for rewrite in found.rewrites if rewrite.whole}
@@ -61,7 +63,7 @@ def plan(request: Erase, found: Found, states: Mapping[Identifier, TableState]) 
     if found.orphans:
         lines.append(
             f"{counted(len(found.orphans), 'file')} of these, to which nothing refers, will be "
-            f"deleted with all that they have: {some_of(sorted(found.orphans))}."
+            f"deleted with all that they have: {conditions.folders(found.orphans, found.places)}."
         )
     if found.shared:
         lines.append(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkwap.catalog.model import Identifier
+from sparkwap.core.personal import ERASED_FILE
 from sparkwap.core.sqltext import fingerprint, quote
 from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.subject_tables import FILE_ROWS
@@ -127,11 +128,13 @@ def rows_gone(main: str, delete: str) -> str:
 def fewer_rows(conditions: Conditions, gone: Mapping[str, int], types: Mapping[str, str]) -> Update:
     """Return the update of the files in the log, after rows of them are deleted.
 
-    They have fewer rows, and no digest, since their owner may take the rows out of them.
+    They have fewer rows, and a mark in the digest, since their owner may take the rows out of them.
     """
     by_digest = {conditions.digest(path): count for path, count in gone.items()}
     cases = " ".join(f"when '{digest}' then {n}" for digest, n in sorted(by_digest.items()))
     where = f"(coalesce(_kind = 'file', false) and {conditions.is_in('_file_path', gone)})"
     less = f"case {conditions.hashed('_file_path')} {cases} else 0 end"
-    digest = cleared([one for one in ("_file_sha256",) if one in types], types)
-    return Update(where, {FILE_ROWS: f"{quote(FILE_ROWS)} - {less}", **digest})
+    # An earlier erasure may have marked it.
+    digest = f"concat('{ERASED_FILE}', substr(`_file_sha256`, -64))"
+    sets = {FILE_ROWS: f"{quote(FILE_ROWS)} - {less}", "_file_sha256": digest}
+    return Update(where, {name: value for name, value in sets.items() if name in types})

@@ -23,8 +23,8 @@ A raw table has the entity's own columns (all text, as published; an empty field
 ``_raw``          string        the text of a bad or skipped row
 ``_error``        string        the first reason; for a ``file``, why it was not read again
 ``_load``         string        ``full`` (the file is a whole state), ``changes`` or ``inserts``
-``_file_sha256``  string        digest of the file's bytes, null after an erasure; this and the
-                                next three columns are set on ``file`` rows only
+``_file_sha256``  string        digest of the file's bytes, after ``erased:`` if an erasure took
+                                rows; this and the next three columns are set on ``file`` rows only
 ``_file_bytes``   bigint        size of the file
 ``_file_rows``    bigint        number of rows in the file, counted without Spark
 ``_file_columns`` array<string> the file's columns as published

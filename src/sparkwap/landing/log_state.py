@@ -20,7 +20,7 @@ class KnownFiles:
     """The files and columns that a log already has.
 
     Attributes:
-        files: file name to SHA-256.
+        files: file name to SHA-256; empty for messages.
         dates: file name to load date.
         columns: file name to published columns.
         extras: the entity's columns that the entry does not name.
@@ -46,7 +46,7 @@ def known_log(table: DataFrame, entry: Entry, with_files: bool) -> KnownFiles:
     rows = files.collect() if with_files else []
     batch = table.selectExpr("max(_batch)").collect()[0][0]
     return KnownFiles(
-        files={row["_file_path"]: row["_file_sha256"] for row in rows},
+        files={row["_file_path"]: row["_file_sha256"] or "" for row in rows},
         dates={row["_file_path"]: row["_load_date"] for row in rows},
         columns={row["_file_path"]: tuple(row["_file_columns"] or ()) for row in rows},
         extras=tuple(c for c in own if c not in entry.columns),

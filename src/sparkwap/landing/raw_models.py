@@ -184,7 +184,8 @@ def unread_topics(lake: LakePlace, models: Sequence[RawModel]) -> tuple[dict[str
 def _files_of(table: Table, names: Collection[str] | None) -> Iterator[tuple[str, str]]:
     condition = "_kind = 'file'" if names is None else _rows_of("file", names)
     rows = table.scan(condition, selected_fields=("_file_path", "_file_sha256")).to_arrow()
-    yield from zip(rows["_file_path"].to_pylist(), rows["_file_sha256"].to_pylist(), strict=True)
+    for row in rows.to_pylist():
+        yield row["_file_path"], row["_file_sha256"] or ""
 
 
 def _rows_of(kind: str, files: Collection[str]) -> Any:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkwap.core import node
+from sparkwap.core.personal import ERASED_FILE
+from sparkwap.core.text import some_of
 from sparkwap.landing import drift, kafka, log, messages
 from sparkwap.landing.contents import Contents
 from sparkwap.landing.entry import REPLAY, UNTIL, Entry, FileLayout
@@ -32,7 +34,7 @@ from sparkwap.landing.topic import (
     read_name,
     unread_ranges,
 )
-from sparkwap.landing.unread import copies, files_to_read, parse_until, root_of
+from sparkwap.landing.unread import copies, edited, files_to_read, parse_until, root_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,6 +90,11 @@ def model(dbt: Any, session: SparkSession) -> DataFrame:
     # Not a setting: `dbt retry` would reuse the setting, and miss files that landed since.
     listing_id = os.environ.get(LISTING, "")
     files = files_to_read(root, entry, known.files, until, index, listing_id)
+    if changed := edited(known.files, index):
+        here.tell(
+            f"{some_of(changed)}: the content is not that which was read. Nothing is read of it, "
+            "because an erasure has named the file. Deliver a correction as a new file."
+        )
     if before is not None:
         require_all_files(entry, known_log(before, entry, with_files=True), index)
     rows = reader.read(files)
@@ -118,8 +125,8 @@ def require_all_files(entry: Entry, known: KnownFiles, index: Index) -> None:
     gone = sorted(
         name
         for name, digest in known.files.items()
-        # A file without a digest may have been edited after an erasure.
-        if digest not in there and (digest is not None or name not in index.rows)
+        if digest.removeprefix(ERASED_FILE) not in there
+        and not (digest.startswith(ERASED_FILE) and name in index.rows)
     )
     if gone:
         more = f" and {len(gone) - 1:,} more" if gone[1:] else ""

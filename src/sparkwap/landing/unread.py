@@ -11,6 +11,7 @@ from typing import Any
 
 from sparkwap.core import next_command
 from sparkwap.core.errors import ConfigError
+from sparkwap.core.personal import ERASED_FILE
 from sparkwap.landing.entry import Entry
 from sparkwap.landing.errors import LandingError
 from sparkwap.landing.index import Index
@@ -65,8 +66,7 @@ def pending(files: Iterable[LandingFile], known: Mapping[str, str]) -> list[Land
     for file in files:
         if file.name not in known:
             new.append(file)
-        # An erasure takes the digest of a file that it has named: its owner may edit the file.
-        elif known[file.name] not in (None, file.sha256):
+        elif known[file.name] != file.sha256 and not known[file.name].startswith(ERASED_FILE):
             raise LandingError(
                 f"{file.path} was read before with other content (SHA-256 "
                 f"{known[file.name][:12]}..., now {file.sha256[:12]}...). Nothing was read; the "
@@ -74,6 +74,21 @@ def pending(files: Iterable[LandingFile], known: Mapping[str, str]) -> list[Land
                 f"as a new file under a later load date, then: {next_command.sparkwap('build')}"
             )
     return new
+
+
+def edited(known: Mapping[str, str], index: Index) -> list[str]:
+    """Return the files of an erasure whose content is no longer that which was read.
+
+    Args:
+        known: name to SHA-256 of the files in the log.
+        index: the index, with all files of the folder.
+    """
+    there = {name: ERASED_FILE + row.sha256 for name, row in index.rows.items()}
+    return sorted(
+        name
+        for name, digest in known.items()
+        if digest.startswith(ERASED_FILE) and there.get(name, digest) != digest
+    )
 
 
 def copies(
@@ -91,6 +106,7 @@ def copies(
     """
     seen: dict[tuple[str, object], str] = {}
     for name, digest in known.items():
+        digest = digest.removeprefix(ERASED_FILE)
         seen.setdefault((digest, _drop_of(name, entry)), name)
         seen.setdefault((digest, None), name)
     found: dict[LandingFile, str] = {}

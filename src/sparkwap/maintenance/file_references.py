@@ -16,6 +16,7 @@ from sparkwap.catalog.files import local_path, plain_location
 from sparkwap.catalog.model import Identifier
 from sparkwap.catalog.pointers import Pointer
 from sparkwap.core.errors import CatalogError
+from sparkwap.core.text import without_partitions
 
 if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
@@ -135,6 +136,7 @@ def delete_files(lake: Lake, paths: Collection[str]) -> None:
         lake.store.files.delete_empty(str(folder))
     if left:
         raise CatalogError(
-            f"{len(left)} files could not be deleted, such as {left[0]}. No table refers to them. "
-            "Check the rights to delete there, then run the same command again."
+            f"{len(left)} files could not be deleted, such as {without_partitions(left[0])}. No "
+            "table refers to them. Check the rights to delete there, then run the same command "
+            "again."
         )

@@ -31,6 +31,7 @@ from sparkwap.catalog.snapshot_files import PRIVATE
 from sparkwap.core.checkpoints import FILES_DELETED, FILES_DELETING
 from sparkwap.core.checkpoints import checkpoint as reached_step
 from sparkwap.core.errors import CatalogError
+from sparkwap.core.text import without_partitions
 from sparkwap.maintenance.file_references import files_of_document, unreachable
 from sparkwap.maintenance.known_folders import (
     KnownFolders,
@@ -182,7 +183,7 @@ def delete(
     if stay:
         raise CatalogError(
             f"{len(stay)} files to which nothing refers could not be deleted, such as "
-            f"{stay[0]}. Check the rights to delete there, then sweep again."
+            f"{without_partitions(stay[0])}. Check the rights to delete there, then sweep again."
         )
 
 

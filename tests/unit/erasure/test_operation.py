@@ -23,6 +23,7 @@ from sparkwap.catalog import lease as leasing
 from sparkwap.catalog.branches import REWRITTEN_BY
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.erasure import Erase, NodeColumns, operation
+from sparkwap.erasure.lake_files import LakeFiles
 from sparkwap.erasure.operation import Erasure, ProofFailed
 from sparkwap.ledger import rollback_plan
 from sparkwap.maintenance import expiry, file_references, live_manifests
@@ -386,11 +387,16 @@ def test_nothing_is_proven_beside_a_run_from_before_the_erasure(
         return leasing.hold(lake.leases, run_id=run_id, branch=branch, command="build")
 
     run = hold("b")
+    later: list[leasing.Holding] = []
     rows = lake.catalog.load_table(PEOPLE_TABLE).scan().to_arrow()
     told = r"(?s)NOT PROVEN: .* a run is at work that began before.*Wait until .*in use by run"
     for _ in range(2):
-        with pytest.raises(ProofFailed, match=told):
+        with pytest.raises(ProofFailed, match=told) as failed:
             erasure.call(Erase.of(ASKED))
+        assert str(failed.value).count("Wait until it has ended") == 1
+        later.append(hold("c"))
+    later[0].release()
+    later[1].release()
     assert erasure.result is not None and erasure.result.state == "not proven"
     # The run publishes what it has read.
     lake.catalog.create_table(("s", "copy"), rows.schema).append(rows)
@@ -520,6 +526,29 @@ def test_files_of_others_in_the_warehouse_stay(
     assert not export.exists()
 
 
+def test_all_folders_with_files_to_delete_are_named(
+    lake: Lake, erasure: Erasure, tmp_path: Path
+) -> None:
+    warehouse = tmp_path / "warehouse"
+    paths = [warehouse / "s/people/data/email=anna.berg%40mail.example/0.parquet"]
+    folders = [f"{warehouse}/{folder}/data" for folder in ("a/t", "b/t", "crm/t", "exports")]
+    for folder in folders:
+        paths += [Path(folder) / f"{n:04b}/city=Oslo/0.parquet" for n in (1, 2)]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        pq.write_table(PEOPLE, path)
+    own = r"data/email=[0-9a-f]{16}/0\.parquet"
+    others = ", ".join(f"{folder} (2 files)" for folder in folders)
+    with pytest.raises(ConfigError) as refused:
+        erasure.call(Erase.of(ASKED))
+    assert f"{others}: these files hold the subject" in str(refused.value)
+    plan = "\n".join(erasure.call(Erase.of({**ASKED, "unreferenced": True, "confirm": False})))
+    assert others in plan
+    for told in (str(refused.value), plan):
+        assert re.search(own, told) and "anna.berg" not in told
+    assert all(path.exists() for path in paths)
+
+
 def replaced(bench: Bench, rows: pa.Table) -> None:
     """Publish a new table in place of ``s.people``."""
     bench.lake.ensure_schema(SIDE, BRANCH)
@@ -538,6 +567,14 @@ def test_values_that_only_a_replaced_table_has_are_searched_for(
     notes = pa.table({"text": ["call anna.berg@mail.example today"]})
     lake.catalog.create_table(("s", "notes"), notes.schema).append(notes)
     with pytest.raises(ConfigError, match=r"the table s\.notes holds the subject"):
+        erasure.call(Erase.of(ASKED))
+
+
+def test_a_view_with_a_value_in_its_query_is_to_be_dropped_as_a_view(
+    erasure: Erasure, tmp_path: Path
+) -> None:
+    Bench(tmp_path).view("anna", "select 'anna.berg@mail.example' as email", "s")
+    with pytest.raises(ConfigError, match=r"the view s\.anna holds .* drop it \(drop view \.\.\)"):
         erasure.call(Erase.of(ASKED))
 
 
@@ -565,6 +602,30 @@ def test_a_forced_rollback_to_a_table_that_lost_files_is_refused(
             force=True,
         )
     assert keys(lake) == [41, 43]
+
+
+def test_the_metadata_of_present_tables_is_not_held_in_memory(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path)
+    base = lake.branches.open(PEOPLE_TABLE, BRANCH).base
+    lake.catalog.load_table(PEOPLE_TABLE).append(PEOPLE, branch=BRANCH)
+    bench.publish(on_branch(PEOPLE_TABLE, base, bench.head(PEOPLE_TABLE, BRANCH)))
+    former = bench.state(PEOPLE_TABLE).metadata_location
+    held: list[Any] = []
+    every = lake.store.map
+
+    def kept(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        found = every(function, items)
+        held.extend(found if former in items else ())
+        return found
+
+    monkeypatch.setattr(lake.store, "map", kept)
+    assert LakeFiles(lake).former() == {}
+    assert held and not any(held)
+    monkeypatch.undo()
+    replaced(bench, PEOPLE)
+    assert former in LakeFiles(lake).former()
 
 
 def added(lake: Lake, tmp_path: Path) -> None:
@@ -634,6 +695,19 @@ def test_values_in_files_outside_of_all_folders_are_learned(
     erasure.call(Erase.of(ASKED))
     assert not path.exists()
     assert not orphan.exists()
+
+
+def test_a_file_that_cannot_be_deleted_is_named_without_its_values(
+    lake: Lake, erasure: Erasure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "warehouse/s/people/data/email=anna.berg%40mail.example/0.parquet"
+    path.parent.mkdir()
+    pq.write_table(PEOPLE, path)
+    delete = lake.store.files.delete
+    monkeypatch.setattr(lake.store.files, "delete", lambda one: "email=" not in one and delete(one))
+    with pytest.raises(SparkwapError, match=r"such as .*/data/email=\.\.\./0\.parquet") as failed:
+        erasure.call(Erase.of(ASKED))
+    assert "anna.berg" not in str(failed.value)
 
 
 def test_nested_columns_of_the_ledger_are_cleaned(lake: Lake, erasure: Erasure) -> None:

@@ -21,7 +21,7 @@ from sparkwap.landing import LandingError, LandingFile, landing_files, reading
 from sparkwap.landing import index as indexing
 from sparkwap.landing.index import Hashed, Index, Stamp
 from sparkwap.landing.log_state import NOTHING
-from sparkwap.landing.unread import files_to_read
+from sparkwap.landing.unread import edited, files_to_read
 
 ENTRY = landing.parse_entry(
     {
@@ -522,10 +522,13 @@ def test_a_full_refresh_needs_all_files_that_the_log_has_read(root: Path) -> Non
     files_to_read(root, ENTRY, {}, None, index, "")
     reading.require_all_files(ENTRY, known, index)
     # An erasure has named it, and it was edited.
-    erased: Any = replace(known, files={**known.files, files[1].name: None})
+    erased = replace(known, files={n: f"erased:{sha}" for n, sha in known.files.items()})
+    reading.require_all_files(ENTRY, erased, index)
+    assert edited(erased.files, index) == []
     paths[1].write_text(paths[1].read_text() + "\n")
     files_to_read(root, ENTRY, {}, None, index, "")
     reading.require_all_files(ENTRY, erased, index)
+    assert edited(erased.files, index) == [files[1].name]
     for path in paths[1:]:
         path.unlink()
     files_to_read(root, ENTRY, {}, None, index, "")

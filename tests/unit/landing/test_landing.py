@@ -183,7 +183,8 @@ def test_a_changed_file_under_an_old_name_is_refused(tmp_path: Path) -> None:
     path.write_text("policy_id,state\n1,NJ\n")
     with pytest.raises(LandingError, match=r"a_full\.csv was read before with other content"):
         landing.pending(listed(tmp_path), known)
-    erased: Any = dict.fromkeys(known)  # by an erasure, after which files may be edited
+    # An erasure has named it, so it may be edited.
+    erased = {name: f"erased:{sha}" for name, sha in known.items()}
     assert landing.pending(listed(tmp_path), erased) == []
 
 
@@ -304,7 +305,8 @@ def test_copies_of_changes_are_read_once_under_any_name(
         write(tmp_path, f"crm/{name}", "{}\n" if "2" not in name else "{} {}\n")
     first, other, again = landing.list_files(tmp_path, entry)
     assert landing.copies([first, other, again], {}, entry) == {again: first.name}
-    assert landing.copies([again], {"old": again.sha256}, entry) == {again: "old"}
+    for mark in ("", "erased:"):
+        assert landing.copies([again], {"old": mark + again.sha256}, entry) == {again: "old"}
 
 
 def test_an_equal_extract_of_another_month_is_new_data(tmp_path: Path) -> None:

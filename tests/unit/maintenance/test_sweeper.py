@@ -840,7 +840,7 @@ def test_only_files_that_were_deleted_are_reported(
 ) -> None:
     for name in "ab":
         bench.table(name, 1)
-        stray(bench, f"s/{name}/data/x.parquet")
+        stray(bench, f"s/{name}/data/email=a%40b.de/x.parquet")
         stray(bench, f"s/{name}/data/y.parquet")
     theirs = bench.lake.store.backend.get(("s", "a"))
     document = bench.lake.store.load(theirs.location)
@@ -855,6 +855,7 @@ def test_only_files_that_were_deleted_are_reported(
     report = sweeper(bench).sweep()
     (problem,) = report.problems
     assert "to which nothing refers could not be deleted" in problem
+    assert "a%40b.de" not in problem
     reported = {file.path for folder in report.found.folders for file in folder.files}
     assert reported == files - bench.files()
     assert len([path for path in reported if "/s/b/data/" in path]) == 2

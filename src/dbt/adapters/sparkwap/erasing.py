@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from dbt.adapters.sparkwap.dbt_nodes import (
     table_of,
     with_history,
 )
+from sparkwap.catalog import Identifier
 from sparkwap.cdc import history
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.sqltext import quote
@@ -49,20 +51,21 @@ def erasure(command: DbtCommand) -> Erasure:
         tag_max_age_ms=None if days is None else days * DAY_MS,
         beside=beside,
         of_server=of_server,
-        begin=lambda: keep_numbers(command),
+        begin=lambda tables: keep_numbers(command, tables),
     )
 
 
-def keep_numbers(command: DbtCommand) -> None:
-    """Keep the highest surrogate key of each history, which no later version may have."""
+def keep_numbers(command: DbtCommand, tables: Collection[Identifier]) -> None:
+    """Keep the highest surrogate key of each history of these, which no later version may have."""
     rows_of = command.connections.rows_of
     for node in command.dbt_manifest().nodes.values():
         key = node.config.extra.get("surrogate_key") if materialized(node) == "scd2" else None
-        state = command.lake.state(table_of(node)) if key else None
-        if state is None or state.main is None:
+        state = command.lake.state(table_of(node)) if key and table_of(node) in tables else None
+        name = "version_key" if key is True else str(key)
+        # The config may be newer than the table.
+        if state is None or not {name, "_batch"} <= {column.name for column in state.columns}:
             continue
         table = ".".join(map(quote, state.identifier))
-        name = "version_key" if key is True else str(key)
         number = history.marks(table, name, lambda sql: rows_of(sql)[0]).number
         if number > int(state.properties.get(history.HIGHEST, 0)):
             rows_of(f"alter table {table} set tblproperties ('{history.HIGHEST}' = '{number}')")
