@@ -245,12 +245,13 @@ def test_a_clone_starts_with_the_rows_that_its_node_has_on_the_branch(lake: Lake
 
 
 @pytest.mark.parametrize("part", ["empty", "sample"])
+@pytest.mark.parametrize("status", ["success", "partial success", "error"])
 def test_nothing_is_added_to_a_build_on_a_part_of_the_rows(
-    lake: Lake, part: Literal["empty", "sample"]
+    lake: Lake, part: Literal["empty", "sample"], status: str
 ) -> None:
     first = a_run(lake, part=part)
     build(first, 3)
-    first.close([NODE], [TEST], [PASSED])
+    first.close([replace(NODE, status=status)], [TEST], [PASSED])
     second = a_run(lake, SECOND)
     assert not second.may_add_to_candidate(NODE.node_id, ORDERS)
     second.candidates.require_publishable(NODE.node_id, ORDERS)
