@@ -25,7 +25,7 @@ from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.sqllex import relation_names
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
-from sparkwap.gate.verdicts import STALE
+from sparkwap.gate.verdicts import OTHER_CODE, STALE
 from sparkwap.ledger import records
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
@@ -206,7 +206,7 @@ def test_a_run_without_its_tests_is_held_and_a_test_run_publishes_it(lake: Lake)
 
 
 @pytest.mark.parametrize(("code", "published"), [("a", 1), ("b", 0), (None, 1)])
-def test_a_candidate_of_code_that_has_changed_since_is_held(
+def test_a_candidate_of_other_code_than_the_checkout_has_is_held(
     lake: Lake, code: str | None, published: int
 ) -> None:
     run = a_run(lake)
@@ -217,7 +217,7 @@ def test_a_candidate_of_code_that_has_changed_since_is_held(
         assert closing.published == (published if again == SECOND else 0)
     if not published:
         (reason,) = closing.decision.verdicts[NODE.node_id].reasons
-        assert reason == "its code has changed since it was built: build it again"
+        assert reason == OTHER_CODE
         text = "\n".join(lines(closing, run_id=THIRD, branch="dev"))
         assert "build it again   SPARKWAP_BRANCH=dev dbt build --select" in text
     assert live(lake) == ([1, 2] if published else [1])
