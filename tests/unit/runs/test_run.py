@@ -1354,6 +1354,18 @@ def test_nothing_is_added_to_a_view(lake: Lake) -> None:
     assert not second.may_add_to_candidate(SHOWN.node_id, SHOWN.identifier)
 
 
+def test_rows_of_a_table_that_is_a_view_now_are_not_begun_anew_without_a_word(lake: Lake) -> None:
+    first = a_run(lake)
+    build(first, 2)
+    first.close([NODE], [TEST], [])
+    lake.catalog.drop_table(ORDERS)
+    a_view(lake, *ORDERS, sql="select 1 as id")
+    second = a_run(restarted(lake), SECOND)
+    assert not second.may_add_to_candidate(NODE.node_id, ORDERS)
+    with pytest.raises(SparkwapError, match="can no longer be published"):
+        second.candidates.require_publishable(NODE.node_id, ORDERS)
+
+
 def test_a_failed_test_of_such_a_view_rejects_the_view(lake: Lake) -> None:
     closing = a_tested_view(lake, "select 1 as id", status="fail")
     assert closing.rejected().keys() == {SHOWN.node_id}
