@@ -50,7 +50,7 @@ class BuiltNode:
             same branch.
         stale: Names of upstream tables whose candidate has been replaced since this node read it,
             for example because it was rejected.
-        outdated: Its code has changed since an earlier run built it.
+        outdated: An earlier run built it from other code than that of this project.
     """
 
     node_id: str

@@ -28,6 +28,11 @@ CHANGED_RULE = "when main was last published (wap_warnings: publish accepts it)"
 STALE = "it was built on rows that have changed since: build it again on the present rows of"
 """Beginning of a reason: an upstream table was built again after it."""
 
+OTHER_CODE = (
+    "it was built from other code than this checkout has: publish it from the checkout that built "
+    "it, or build it again here"
+)
+
 # Such as a failed unit test of an ephemeral parent, which has no candidate.
 _UNNAMED = "dbt skipped it because of a failure that is in dbt's log"
 
@@ -163,7 +168,7 @@ def _own_verdict(
     if node.stale:
         reasons.append(f"{STALE} {', '.join(node.stale)}")
     if node.outdated:
-        reasons.append("its code has changed since it was built: build it again")
+        reasons.append(OTHER_CODE)
     if settings.warnings == "hold":
         reasons += [f"{text}, {HELD_WARNING}" for text in warned]
     if settings.warnings == "known":

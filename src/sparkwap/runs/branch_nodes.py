@@ -80,6 +80,11 @@ class BranchNodes:
             for fact in facts
             if fact.node_id not in self.candidates.gone
         }
+        if self.invocation.part:
+            # What a failed build on a part of the rows has left is nothing to add to.
+            for node_id in [n for n, one in now.items() if one.status == "failed"]:
+                now[node_id] = replace(now[node_id], candidate=None)
+                candidates.pop(node_id, None)
         checks = Checks(self.candidates.lake, self.invocation.run_id, self.invocation.branch)
         for row in history:
             node_id = row["node_id"]

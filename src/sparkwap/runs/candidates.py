@@ -136,7 +136,8 @@ class Candidates:
         if found is None:
             return False
         state = self.lake.state(found.place)
-        if state is not None and state.kind == "view":
+        # On a branch, the place is the live name: a view there is the work of another run.
+        if found.how == "side" and state is not None and state.kind == "view":
             return False
         if not self._is_publishable(found):
             if node_id in self._unpublished:

@@ -47,7 +47,7 @@ class ClosingFacts:
         reads: What nodes and tests of this run and of earlier runs have read from `main`, by node
             or test.
         batches: The time ranges that microbatch models had to build, by node.
-        code: dbt's checksum of the text that made the candidate, by node.
+        code: The digest of the text that made the candidate, by node.
         notices: Lines about time ranges that `main` will lack after the publish, by node.
         last: The time of the latest row of earlier runs on the branch; None without one.
     """

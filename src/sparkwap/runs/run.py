@@ -42,7 +42,7 @@ class Run:
     Args:
         manifest: Returns the project's code for the ledger; called once, when the run is closed.
         table_of_node: Returns schema and name of the table of a node; None if there is none.
-        code_of_node: Returns dbt's checksum of the text of a node; None if there is no such node.
+        code_of_node: Returns a digest of the text of a node; None if there is no such node.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,9 @@ UNFINISHED = "its run has not come to its end"
 
 _WAITING = 8
 """The maximum number of waiting branches in the file."""
+
+_REPLACED = "that a build on a part of the rows would replace, or their inputs"
+"""The end of a reason for which no command is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,12 @@ class LastRun:
         found = [run for one in content.get("waiting") or () if (run := _parsed(one)) is not None]
         return [run for run in reversed(found) if run.target == target]
 
+    @classmethod
+    def last_branch(cls, folder: Path, target: str) -> str | None:
+        """Return the branch of the last run of a target; None if there is no record."""
+        branches = (_content(folder) or {}).get("branches")
+        return branches.get(target) if isinstance(branches, dict) else None
+
     def write(self, folder: Path, gone: Collection[str] = ()) -> None:
         """Record this run as the last one.
 
@@ -92,10 +101,13 @@ class LastRun:
         path = folder / FILE_NAME
         scratch = path.with_suffix(".tmp")
         left = {self.branch, *gone}
-        before = (_content(folder) or {}).get("waiting") or ()
+        content = _content(folder) or {}
+        before = content.get("waiting") or ()
         kept = [one for one in before if isinstance(one, dict) and one.get("branch") not in left]
         waiting = [*kept, *([asdict(self)] if self.open else [])][-_WAITING:]
-        scratch.write_text(json.dumps({**asdict(self), "waiting": waiting}))
+        branches = {**(content.get("branches") or {}), self.target: self.branch}
+        record = {**asdict(self), "waiting": waiting, "branches": branches}
+        scratch.write_text(json.dumps(record))
         scratch.replace(path)
 
 
@@ -122,7 +134,7 @@ class Waiting:
     Attributes:
         rows: The ledger's rows of its unpublished nodes, without stored failures.
         in_use: The run that uses the branch, in words; empty if there is none.
-        is_last: Whether the last run of this working copy was on the branch.
+        is_last: Whether the last run of this working copy and target was on the branch.
     """
 
     run: LastRun
@@ -145,6 +157,7 @@ def why_not(
     publish: PublishMode,
     selected: Collection[str],
     known: Mapping[str, Identifier | None],
+    part: str | None = None,
 ) -> str | None:
     """Return why a command does not continue a branch by itself, in words; None if it does.
 
@@ -155,6 +168,7 @@ def why_not(
     Args:
         selected: Ids of the nodes and tests that the command runs.
         known: The nodes of the project -> schema and name of the table; None for none.
+        part: ``empty`` or ``sample`` if the command builds a part of the rows only.
     """
     if waiting.in_use:
         return f"is {waiting.in_use}"
@@ -176,9 +190,13 @@ def why_not(
         return "was rejected"
     if command == "test":
         return None
-    partly = [row["node_id"] for row in waiting.rows if row["status"] in PARTIAL]
     parents = {row["node_id"]: row["parents"] or () for row in waiting.rows}
-    if not downstream(partly, parents) <= set(selected):
+    replaced = downstream(selected, parents) if part else ()
+    for row in waiting.rows:
+        if row["node_id"] in replaced and row["status"] not in PARTIAL:
+            return f"has rows of {row['schema']}.{row['name']} {_REPLACED}"
+    partly = [row["node_id"] for row in waiting.rows if row["status"] in PARTIAL]
+    if not part and not downstream(partly, parents) <= set(selected):
         return "has tables built with --empty or --sample"
     strange = [row for row in waiting.rows if row["node_id"] not in known]
     if strange:
@@ -209,17 +227,20 @@ def find_continuation(
     publish: PublishMode,
     selected: Collection[str],
     known: Callable[[], Mapping[str, Identifier | None]],
-    last: LastRun | None,
+    last: str | None,
+    part: str | None = None,
 ) -> Continuation:
     """Find the branch that a command continues, by the present state of the lake.
+
+    A branch without whole tables has nothing to publish: every other one goes first.
 
     Args:
         runs: The runs of `LastRun.waiting`.
         now: Seconds since the epoch.
         command: See `why_not`, as for the other arguments.
-        last: The last run of this working copy.
+        last: The branch of the last run of this working copy and target.
     """
-    line, gone = None, []
+    line, gone, partly = None, [], Continuation()
     leases = {one.branch: one for one in lease.living(lake.leases)}
     for run in runs:
         rows = pending(lake.ledger.branch_history(run.branch).nodes)
@@ -229,17 +250,21 @@ def find_continuation(
             continue
         holder = leases.get(run.branch)
         in_use = lease.describe(holder, lives=True) if holder else ""
-        is_last = last is not None and last.branch == run.branch
-        waiting = Waiting(run, rows, in_use, is_last)
-        why = why_not(waiting, command=command, publish=publish, selected=selected, known=known())
+        waiting = Waiting(run, rows, in_use, is_last=last == run.branch)
+        why = why_not(
+            waiting, command=command, publish=publish, selected=selected, known=known(), part=part
+        )
         shown = f"{run.branch} (dbt {run.command}, {age(now - run.at)} ago)"
         if why is None:
-            return Continuation(run, f"sparkwap  continues {shown}", tuple(gone))
-        line = line or (
-            f"sparkwap  does not continue {shown}, which {why}; "
-            f"to do so: {next_command.dbt(command, branch=run.branch)}"
-        )
-    return Continuation(None, line, tuple(gone))
+            found = Continuation(run, f"sparkwap  continues {shown}", tuple(gone))
+            if part or any(row["status"] not in PARTIAL for row in rows):
+                return found
+            partly = partly if partly.run else found
+            continue
+        way = f"; to do so: {next_command.dbt(command, branch=run.branch)}"
+        way = "" if why.endswith(_REPLACED) else way
+        line = line or f"sparkwap  does not continue {shown}, which {why}{way}"
+    return replace(partly, line=partly.line or line, gone=tuple(gone))
 
 
 def unfinished_run(folder: Path) -> LastRun | None:

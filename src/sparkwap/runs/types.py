@@ -71,7 +71,7 @@ class NodeFact:
         status: dbt's status: success, error, skipped, partial success.
         parents: The upstream nodes; an ephemeral model is replaced by its own parents.
         batches: The time ranges that a microbatch model had to build.
-        code: dbt's checksum of its text.
+        code: A digest of its text.
     """
 
     node_id: str

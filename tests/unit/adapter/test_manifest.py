@@ -369,6 +369,21 @@ def test_the_code_of_a_test_is_the_same_whether_it_has_run_or_not() -> None:
     assert code()[1]
 
 
+def test_the_code_of_a_node_is_its_own_text_and_not_that_of_its_file() -> None:
+    """Snapshots in a YAML file have the checksum of the file, which also has their tests."""
+    nodes = [node("snapshot", "s"), node("model", "m"), node("seed", "d")]
+    for one in nodes:
+        one.checksum = SimpleNamespace(name="sha256", checksum="a")
+    code = manifest(*nodes).code
+    before = [code(one.unique_id) for one in nodes]
+    for one in nodes:
+        one.checksum.checksum = "b"
+    assert [code(one.unique_id) for one in nodes] == [*before[:2], "b"]
+    nodes[0].raw_code = "select * from {{ ref('m') }}"
+    assert code(nodes[0].unique_id) not in (*before, None)
+    assert code("model.p.none") is None
+
+
 def test_the_owner_of_a_name_is_the_node_that_has_it() -> None:
     found = manifest(TABLE, INLINE, node("test", "t", "orders"))
     assert found.owner(("S", "Orders")) == TABLE.unique_id

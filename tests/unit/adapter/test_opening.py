@@ -170,7 +170,11 @@ def test_a_build_on_a_part_of_the_rows_replaces_no_held_ones(
 ) -> None:
     held = LastRun(DEAD, "wap_1a2b3c4d", "held", "run", "dev")
     held.write(target)
-    monkeypatch.setattr(state, "find_continuation", lambda *a, **k: Continuation(held))
+
+    def find(*args: object, part: str | None, **more: object) -> Continuation:
+        return Continuation(None if part else held)
+
+    monkeypatch.setattr(state, "find_continuation", find)
     run = open_run("build", empty=empty)
     assert run is not None
     assert (run.branch == held.branch) is not empty

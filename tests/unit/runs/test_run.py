@@ -25,7 +25,7 @@ from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.sqllex import relation_names
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
-from sparkwap.gate.verdicts import STALE
+from sparkwap.gate.verdicts import OTHER_CODE, STALE
 from sparkwap.ledger import records
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
@@ -206,7 +206,7 @@ def test_a_run_without_its_tests_is_held_and_a_test_run_publishes_it(lake: Lake)
 
 
 @pytest.mark.parametrize(("code", "published"), [("a", 1), ("b", 0), (None, 1)])
-def test_a_candidate_of_code_that_has_changed_since_is_held(
+def test_a_candidate_of_other_code_than_the_checkout_has_is_held(
     lake: Lake, code: str | None, published: int
 ) -> None:
     run = a_run(lake)
@@ -217,7 +217,7 @@ def test_a_candidate_of_code_that_has_changed_since_is_held(
         assert closing.published == (published if again == SECOND else 0)
     if not published:
         (reason,) = closing.decision.verdicts[NODE.node_id].reasons
-        assert reason == "its code has changed since it was built: build it again"
+        assert reason == OTHER_CODE
         text = "\n".join(lines(closing, run_id=THIRD, branch="dev"))
         assert "build it again   SPARKWAP_BRANCH=dev dbt build --select" in text
     assert live(lake) == ([1, 2] if published else [1])
@@ -245,12 +245,13 @@ def test_a_clone_starts_with_the_rows_that_its_node_has_on_the_branch(lake: Lake
 
 
 @pytest.mark.parametrize("part", ["empty", "sample"])
+@pytest.mark.parametrize("status", ["success", "partial success", "error"])
 def test_nothing_is_added_to_a_build_on_a_part_of_the_rows(
-    lake: Lake, part: Literal["empty", "sample"]
+    lake: Lake, part: Literal["empty", "sample"], status: str
 ) -> None:
     first = a_run(lake, part=part)
     build(first, 3)
-    first.close([NODE], [TEST], [PASSED])
+    first.close([replace(NODE, status=status)], [TEST], [PASSED])
     second = a_run(lake, SECOND)
     assert not second.may_add_to_candidate(NODE.node_id, ORDERS)
     second.candidates.require_publishable(NODE.node_id, ORDERS)
@@ -1352,6 +1353,18 @@ def test_nothing_is_added_to_a_view(lake: Lake) -> None:
     second = a_run(lake, SECOND)
     assert SHOWN.node_id in second.candidates.found
     assert not second.may_add_to_candidate(SHOWN.node_id, SHOWN.identifier)
+
+
+def test_rows_of_a_table_that_is_a_view_now_are_not_begun_anew_without_a_word(lake: Lake) -> None:
+    first = a_run(lake)
+    build(first, 2)
+    first.close([NODE], [TEST], [])
+    lake.catalog.drop_table(ORDERS)
+    a_view(lake, *ORDERS, sql="select 1 as id")
+    second = a_run(restarted(lake), SECOND)
+    assert not second.may_add_to_candidate(NODE.node_id, ORDERS)
+    with pytest.raises(SparkwapError, match="can no longer be published"):
+        second.candidates.require_publishable(NODE.node_id, ORDERS)
 
 
 def test_a_failed_test_of_such_a_view_rejects_the_view(lake: Lake) -> None:

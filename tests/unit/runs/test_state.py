@@ -1,14 +1,17 @@
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sparkwap.runs.state import (
     UNFINISHED,
+    Continuation,
     LastRun,
     RetryRecord,
     Waiting,
+    find_continuation,
     is_unfinished,
     pending,
     unfinished_run,
@@ -97,6 +100,11 @@ def test_a_branch_waits_until_its_last_run_has_closed(tmp_path: Path) -> None:
     LastRun("r5", SEED.branch, "closed", "run", "dev").write(tmp_path)
     assert LastRun.waiting(tmp_path, "dev") == []
     assert LastRun.waiting(tmp_path / "none", "dev") == []
+    # The last run of a target is not that of the folder.
+    PROD.write(tmp_path)
+    assert LastRun.last_branch(tmp_path, "dev") == SEED.branch
+    assert LastRun.last_branch(tmp_path, "prod") == PROD.branch
+    assert LastRun.last_branch(tmp_path, "ci") is None
 
 
 def test_a_record_of_an_older_version_is_read(tmp_path: Path) -> None:
@@ -131,6 +139,7 @@ def test_a_command_continues_a_held_branch(command: str) -> None:
 
 REJECTED = row("orders", verdict="rejected")
 EMPTY = row("orders", status="empty")
+REPLACED = "that a build on a part of the rows would replace, or their inputs"
 
 
 @pytest.mark.parametrize(
@@ -165,6 +174,61 @@ def test_a_command_does_not_continue_an_unsuitable_branch(
 
 def test_a_branch_built_with_empty_is_continued_if_all_of_it_is_built_again() -> None:
     assert asked(SEED, row("raw"), EMPTY) is None
+
+
+@pytest.mark.parametrize("part", ["empty", "sample"])
+def test_a_build_on_a_part_of_the_rows_continues_where_it_replaces_no_rows(part: str) -> None:
+    assert asked(SEED, row("raw"), part=part) is None
+    assert asked(SEED, row("raw"), EMPTY, part=part) is None
+    assert asked(SEED, EMPTY, row("raw", status="empty", parents=["orders"]), part=part) is None
+    why = asked(SEED, row("raw"), row("orders"), part=part)
+    assert why == f"has rows of shop.orders {REPLACED}"
+    # The command would leave them on rows that are not on the branch any more.
+    why = asked(SEED, row("raw", parents=["orders"]), part=part)
+    assert why == f"has rows of shop.raw {REPLACED}"
+
+
+def found(command: str, nodes: dict[str, list[dict[str, Any]]], **more: Any) -> Continuation:
+    """The branch that a command continues; ``nodes`` are the rows by branch, the latest first."""
+    history = {branch: SimpleNamespace(nodes=rows) for branch, rows in nodes.items()}
+    lake: Any = SimpleNamespace(
+        leases=SimpleNamespace(now=float, all=list),
+        ledger=SimpleNamespace(branch_history=history.get),
+    )
+    return find_continuation(
+        lake,
+        [LastRun(branch, branch, "held", "run") for branch in nodes],
+        60.0,
+        command=command,
+        publish="run",
+        selected=["orders"],
+        known=lambda: {"orders": ("shop", "orders")},
+        last=next(iter(nodes)),
+        **more,
+    )
+
+
+@pytest.mark.parametrize("command", ["build", "test"])
+def test_a_branch_without_whole_tables_goes_last(command: str) -> None:
+    empty, whole = {"wap_00000001": [EMPTY]}, {"wap_00000002": [row("orders")]}
+    for nodes in (empty | whole, whole | empty):
+        run = found(command, nodes).run
+        assert run is not None and run.branch == "wap_00000002"
+    gone = {"wap_00000003": [row("orders", verdict="published")]}
+    only = found(command, empty | gone)
+    assert only.run is not None and only.run.branch == "wap_00000001"
+    assert only.line is not None and "continues wap_00000001" in only.line
+    assert only.gone == ("wap_00000003",)
+
+
+def test_a_build_on_a_part_of_the_rows_tells_the_branch_that_it_does_not_continue() -> None:
+    sampled = {"wap_00000001": [row("orders", status="sample")]}
+    whole = {"wap_00000002": [row("orders")]}
+    run = found("build", sampled | whole, part="sample").run
+    assert run is not None and run.branch == "wap_00000001"
+    other = found("build", whole, part="sample")
+    assert other.run is None and other.line is not None
+    assert other.line.endswith(f"shop.orders {REPLACED}")
 
 
 def test_a_branch_in_use_is_not_continued() -> None:

@@ -196,8 +196,7 @@ class CommandRun:
         if settings.branch is not None or command.is_retry or command.name == "clone":
             return Continuation()
         runs = LastRun.waiting(command.target_path, command.target_name)
-        # A build on a part of the rows would replace the held rows of others.
-        if not runs or command.as_of is not None or command.part is not None:
+        if not runs or command.as_of is not None:
             return Continuation()
         return state.find_continuation(
             command.lake,
@@ -207,7 +206,8 @@ class CommandRun:
             publish=settings.publish,
             selected=selected_resources.SELECTED_RESOURCES,
             known=lambda: {n: command.manifest.table(n) for n in command.manifest.known()},
-            last=LastRun.read(command.target_path),
+            last=LastRun.last_branch(command.target_path, command.target_name),
+            part=command.part,
         )
 
     def _take_branch(self, continuation: Continuation) -> str | None:

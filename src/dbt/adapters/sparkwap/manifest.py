@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cache, cached_property, partial
@@ -123,9 +124,14 @@ class ProjectManifest:
         return node.schema, node.alias
 
     def code(self, node_id: str) -> str | None:
-        """Return dbt's checksum of the text of a model, seed or snapshot; None if it is missing."""
-        checksum = getattr(self._nodes.get(node_id), "checksum", None)
-        return getattr(checksum, "checksum", None)
+        """Return a digest of the text of a model or snapshot, or of a seed; None if missing."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            return None
+        if str(node.resource_type) == "seed":
+            return str(node.checksum.checksum)
+        # dbt's checksum is that of the whole file, also of a YAML file with snapshots and tests.
+        return hashlib.sha256(node.raw_code.encode()).hexdigest()
 
     def owner(self, table: tuple[str, str]) -> str | None:
         """Return the model, seed or snapshot with a relation of this name, case-insensitively."""

@@ -32,7 +32,7 @@ class Context:
         unfinished: The last run of this working copy, if it has not ended.
         manifest: Returns the project's code, which a publish stores in the ledger.
         table_of_node: Returns schema and name of the table of a node; None if there is none.
-        code_of_node: Returns dbt's checksum of the text of a node; None if there is no such node.
+        code_of_node: Returns a digest of the text of a node; None if there is no such node.
         width: The maximum width of a line of a summary; None for no limit.
         next_steps: Whether a summary lists the next commands.
         rolled_back: The publishes that a rollback has undone; filled by the rollback.
