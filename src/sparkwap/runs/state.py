@@ -35,6 +35,7 @@ UNFINISHED = "its run has not come to its end"
 """The message in ``run_results.json`` for the nodes of a run that has not ended."""
 
 
+_ELSEWHERE = "its node has another table in this project now, or none"
 _WAITING = 8
 """The maximum number of waiting branches in the file."""
 
@@ -170,7 +171,7 @@ def why_not(
         table = (row["schema"], row["name"])
         if known.get(row["node_id"], table) != table:
             name = ".".join(table)
-            return f"has {name}, and its node has another table in this project now, or none"
+            return f"has {name}, and {_ELSEWHERE}"
     audits_again = command == "test" and waiting.is_last
     if any(row["verdict"] == "rejected" for row in waiting.rows) and not audits_again:
         return "was rejected"
@@ -235,10 +236,10 @@ def find_continuation(
         shown = f"{run.branch} (dbt {run.command}, {age(now - run.at)} ago)"
         if why is None:
             return Continuation(run, f"sparkwap  continues {shown}", tuple(gone))
-        line = line or (
-            f"sparkwap  does not continue {shown}, which {why}; "
-            f"to do so: {next_command.dbt(command, branch=run.branch)}"
-        )
+        onward = f"to do so: {next_command.dbt(command, branch=run.branch)}"
+        if why.endswith(_ELSEWHERE):
+            onward = f"to drop it: {next_command.operation('wap_discard', run.branch)}"
+        line = line or f"sparkwap  does not continue {shown}, which {why}; {onward}"
     return Continuation(None, line, tuple(gone))
 
 
