@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,6 +40,8 @@ from sparkwap.core.names import base_tag, side_schema
 
 _CURRENT = ("current-schema-id", "default-spec-id", "default-sort-order-id", "location")
 _V1_ONLY = ("schema", "partition-spec")
+_AT_ONCE = 25
+"""How many requests for files run at the same time."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,9 @@ class Undoer:
         except Unreadable as error:
             return not isinstance(error.__cause__, FileNotFoundError)
         paths = {one.path for one in found.data} | {one.path for one in found.deletes}
-        return all(map(self.store.files.exists, paths))
+        # Not by the store's threads, which make the plans and would wait for themselves.
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            return all(threads.map(self.store.files.exists, paths))
 
     def _only_main_moves(self, entry: PublishedEntry, document: md.Document) -> bool:
         """Return whether the table still has the base, and its definition has not changed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -202,6 +203,24 @@ def test_force_cannot_restore_a_replaced_table_without_its_files(lake: Lake, kin
     Path(files[0].as_py().removeprefix("file://")).unlink()
     with pytest.raises(RollbackRefused, match="that its files are deleted"):
         call(lake, "wap_rollback", run=first, force=True)
+
+
+def test_force_looks_for_several_files_at_the_same_time(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.catalog.load_table(ORDERS).append(rows(5))
+    first = publish(lake, 0, "orders")
+    publish(lake, 1, "orders", how="new")
+    both, exists = threading.Barrier(2), lake.store.files.exists
+
+    def exists_together(location: str) -> bool:
+        if location.endswith(".parquet"):
+            both.wait(timeout=10)
+        return exists(location)
+
+    monkeypatch.setattr(lake.store.files, "exists", exists_together)
+    call(lake, "wap_rollback", run=first, force=True)
+    assert live(lake) == [0, 5]
 
 
 def test_force_cannot_restore_an_expired_snapshot(lake: Lake) -> None:
