@@ -35,6 +35,7 @@ from sparkwap.catalog.planning import (
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
 from sparkwap.catalog.store import Store
+from sparkwap.cdc.history import HIGHEST
 from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.core.names import base_tag, side_schema
 
@@ -108,10 +109,13 @@ class Undoer:
             # Another table or view, or nothing: restore the former table from its metadata file.
             # Its audit branches are stale; branches and tags of users stay.
             stale = [name for name in md.refs_of(base) if is_ours(base, name)]
-            helpers = {key: None for key in md.properties_of(base) if key.startswith(HELPER_PREFIX)}
+            had = md.properties_of(base)
+            helpers = dict.fromkeys(key for key in had if key.startswith(HELPER_PREFIX))
+            # No later version of a history may have a number that an erasure has removed.
+            kept = {**had, **md.properties_of(document or {})}.get(HIGHEST)
             gone = self._without_files(entry, base)
             stale += [name for name, ref in md.refs_of(base).items() if ref.snapshot_id in gone]
-            former = MetadataChange(base).remove_refs(*stale).properties(helpers)
+            former = MetadataChange(base).remove_refs(*stale).properties({**helpers, HIGHEST: kept})
             return self._replacement(entry, live, former.remove_snapshots(gone))
         change = MetadataChange(document)
         if entry.how == "clone" or md.definition(document) != md.definition(base):

@@ -14,6 +14,7 @@ import pytest
 
 from sparkwap.catalog import Identifier, RollbackRefused
 from sparkwap.catalog import lease as leasing
+from sparkwap.cdc.history import HIGHEST
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
@@ -221,6 +222,24 @@ def test_force_looks_for_several_files_at_the_same_time(
     monkeypatch.setattr(lake.store.files, "exists", exists_together)
     call(lake, "wap_rollback", run=first, force=True)
     assert live(lake) == [0, 5]
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_history_that_force_restores_keeps_the_number_of_an_erased_row(
+    lake: Lake, replaced: bool
+) -> None:
+    with lake.catalog.load_table(ORDERS).transaction() as erasure:
+        erasure.set_properties({HIGHEST: "7"})
+    first = publish(lake, 0, "orders")
+    if replaced:
+        publish(lake, 1, "orders", how="new")
+        with lake.catalog.load_table(ORDERS).transaction() as erasure:
+            erasure.set_properties({HIGHEST: "8"})
+    else:
+        lake.catalog.drop_table(ORDERS)
+    call(lake, "wap_rollback", run=first, force=True)
+    assert live(lake) == [0]
+    assert lake.state(ORDERS).properties[HIGHEST] == ("8" if replaced else "7")  # type: ignore[union-attr]
 
 
 def test_force_cannot_restore_an_expired_snapshot(lake: Lake) -> None:
