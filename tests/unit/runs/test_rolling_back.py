@@ -14,6 +14,9 @@ import pytest
 
 from sparkwap.catalog import Identifier, RollbackRefused
 from sparkwap.catalog import lease as leasing
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.cdc.history import HIGHEST
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired
@@ -224,6 +227,21 @@ def test_force_looks_for_several_files_at_the_same_time(
     assert live(lake) == [0, 5]
 
 
+def test_a_refusal_names_later_changes_after_a_snapshot_that_has_expired(lake: Lake) -> None:
+    first = publish(lake, 0, "orders")
+    published = lake.state(ORDERS)
+    lake.catalog.load_table(ORDERS).append(rows(9))
+    row = lake.store.backend.get(ORDERS)
+    assert row is not None and published is not None and published.main
+    change = MetadataChange(lake.store.load(row.location)).remove_refs(f"wap_pub_{first}")
+    document = change.remove_snapshots([published.main]).document(row.location)
+    location = md.next_location(document, row.location)
+    lake.store.write({location: document})
+    lake.store.backend.apply([PointerUpdate(row, Pointer(ORDERS, "table", location))])
+    with pytest.raises(RollbackRefused, match="append, written past the gate"):
+        call(lake, "wap_rollback", run=first)
+
+
 @pytest.mark.parametrize("replaced", [True, False])
 def test_a_history_that_force_restores_keeps_the_number_of_an_erased_row(
     lake: Lake, replaced: bool
@@ -239,7 +257,8 @@ def test_a_history_that_force_restores_keeps_the_number_of_an_erased_row(
         lake.catalog.drop_table(ORDERS)
     call(lake, "wap_rollback", run=first, force=True)
     assert live(lake) == [0]
-    assert lake.state(ORDERS).properties[HIGHEST] == ("8" if replaced else "7")  # type: ignore[union-attr]
+    state = lake.state(ORDERS)
+    assert state is not None and state.properties[HIGHEST] == ("8" if replaced else "7")
 
 
 def test_force_cannot_restore_an_expired_snapshot(lake: Lake) -> None:
