@@ -20,6 +20,7 @@ NOT_RUN = {
 }
 """Statuses of tests that did not audit the candidates, with their texts."""
 
+NO_NODE = "no node of this project has this table now"
 LEFTOVER = "leftover"
 """Kind of an object that an earlier run left on the branch without a recorded candidate."""
 

@@ -32,7 +32,8 @@ _OF_ENVIRONMENT = {
 }
 MOST_DAYS = 36_500
 """The longest time for a setting: no date before the first one of the calendar comes out."""
-_FROM_ONE = f"a whole number of 1 or more, at most {MOST_DAYS}"
+_FROM_ONE = "a whole number of 1 or more"
+_DAYS = f"{_FROM_ONE}, at most {MOST_DAYS}"
 
 
 def _whole(least: int, most: float = float("inf")) -> Callable[[object], int]:
@@ -116,8 +117,8 @@ def _setting(default: _T, parse: Callable[[Any], object], legal: str, key: str =
     return field(default=default, metadata={"rule": (parse, legal), "key": key})
 
 
-def _number(default: int, key: str) -> int:
-    return _setting(default, _whole(1, MOST_DAYS), _FROM_ONE, key)
+def _days(default: int, key: str) -> int:
+    return _setting(default, _whole(1, MOST_DAYS), _DAYS, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +133,10 @@ class Limits:
         manifest_days: Days since the last use of a manifest in the ledger.
     """
 
-    run_days: int = _number(7, "wap_sweep_after_days")
-    named_days: int = _number(30, "wap_sweep_named_after_days")
-    file_days: int = _number(3, "wap_sweep_files_after_days")
-    manifest_days: int = _number(90, "wap_sweep_manifests_after_days")
+    run_days: int = _days(7, "wap_sweep_after_days")
+    named_days: int = _days(30, "wap_sweep_named_after_days")
+    file_days: int = _days(3, "wap_sweep_files_after_days")
+    manifest_days: int = _days(90, "wap_sweep_manifests_after_days")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +154,8 @@ class Upkeep:
     when: SweepMode = field(default="never", metadata={"key": "wap_maintain"})
     seconds: float | None = None
     share: float = 0.1
-    keep_days: int = _number(7, "wap_maintain_keep_days")
-    keep_publishes: int = _number(100, "wap_maintain_keep_publishes")
+    keep_days: int = _days(7, "wap_maintain_keep_days")
+    keep_publishes: int = _setting(100, _whole(1), _FROM_ONE, "wap_maintain_keep_publishes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,7 @@ class GateSettings:
     warnings: WarningMode = "known"
     require_tests: bool = False
     branch: str | None = _setting(None, _branch, BRANCH_RULE)
-    tag_retention_days: int | None = _setting(90, _whole(1, MOST_DAYS), f"{_FROM_ONE}, or null")
+    tag_retention_days: int | None = _setting(90, _whole(1, MOST_DAYS), f"{_DAYS}, or null")
     guard: bool = True
     disabled_tests: DisabledMode = "hold"
     rebuilds: int = _setting(2, _whole(0), "a whole number, 0 for no rebuild")
@@ -211,7 +212,7 @@ class GateSettings:
     incremental_audits: bool = _setting(
         True, _one_of({"auto": True, "never": False}), "auto, never", "wap_audits_incremental"
     )
-    whole_audit_days: float = _number(7, "wap_audits_whole_days")
+    whole_audit_days: float = _days(7, "wap_audits_whole_days")
     whole_audit_every: int = _setting(50, _whole(0), "a whole number", "wap_audits_whole_every")
     reuse: bool = False
     reads: ReadsMode = "warn"

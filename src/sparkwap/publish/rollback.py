@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,11 +35,14 @@ from sparkwap.catalog.planning import (
 from sparkwap.catalog.pointers import Pointer, PointerUpdate
 from sparkwap.catalog.snapshot_files import Snapshot, Unreadable
 from sparkwap.catalog.store import Store
+from sparkwap.cdc.history import HIGHEST
 from sparkwap.core.errors import MetadataFileMissing
 from sparkwap.core.names import base_tag, side_schema
 
 _CURRENT = ("current-schema-id", "default-spec-id", "default-sort-order-id", "location")
 _V1_ONLY = ("schema", "partition-spec")
+_AT_ONCE = 25
+"""How many requests for files run at the same time."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +109,13 @@ class Undoer:
             # Another table or view, or nothing: restore the former table from its metadata file.
             # Its audit branches are stale; branches and tags of users stay.
             stale = [name for name in md.refs_of(base) if is_ours(base, name)]
-            helpers = {key: None for key in md.properties_of(base) if key.startswith(HELPER_PREFIX)}
+            had = md.properties_of(base)
+            helpers = dict.fromkeys(key for key in had if key.startswith(HELPER_PREFIX))
+            # No later version of a history may have a number that an erasure has removed.
+            kept = {**had, **md.properties_of(document or {})}.get(HIGHEST)
             gone = self._without_files(entry, base)
             stale += [name for name, ref in md.refs_of(base).items() if ref.snapshot_id in gone]
-            former = MetadataChange(base).remove_refs(*stale).properties(helpers)
+            former = MetadataChange(base).remove_refs(*stale).properties({**helpers, HIGHEST: kept})
             return self._replacement(entry, live, former.remove_snapshots(gone))
         change = MetadataChange(document)
         if entry.how == "clone" or md.definition(document) != md.definition(base):
@@ -142,7 +149,9 @@ class Undoer:
         except Unreadable as error:
             return not isinstance(error.__cause__, FileNotFoundError)
         paths = {one.path for one in found.data} | {one.path for one in found.deletes}
-        return all(map(self.store.files.exists, paths))
+        # Not by the store's threads, which make the plans and would wait for themselves.
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            return all(threads.map(self.store.files.exists, paths))
 
     def _only_main_moves(self, entry: PublishedEntry, document: md.Document) -> bool:
         """Return whether the table still has the base, and its definition has not changed."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from sparkwap.catalog import Candidate, Identifier
 from sparkwap.core import names
-from sparkwap.gate.facts import LEFTOVER, MOVED, BuiltNode
+from sparkwap.gate.facts import LEFTOVER, MOVED, NO_NODE, BuiltNode
 from sparkwap.ledger.records import LOADED, candidate_of, token_of
 from sparkwap.runs.candidates import VIEW, Candidates
 from sparkwap.runs.checks import Checks
@@ -18,6 +18,10 @@ from sparkwap.runs.watched import GateBypass
 
 LEFT = (
     "left on the branch by an earlier run, and not audited in its present state; build it again, "
+    "or drop the branch"
+)
+FOREIGN_LEFT = (
+    f"left on the branch by an earlier run, and {NO_NODE}; build it in the project that has it, "
     "or drop the branch"
 )
 LOST = "the candidate of an earlier run is no longer on the branch"
@@ -30,10 +34,14 @@ class BranchNodes:
     invocation: Invocation
     candidates: Candidates
     trail: Trail
+    table_of_node: Callable[[str], Identifier | None]
     code_of: Callable[[str], str | None] = lambda node_id: None
 
     def leftovers(
-        self, built: Sequence[BuiltNode], tables: Collection[Identifier]
+        self,
+        built: Sequence[BuiltNode],
+        tables: Collection[Identifier],
+        of_project: Collection[str],
     ) -> list[BuiltNode]:
         """Return the objects on the branch that the ledger does not know of.
 
@@ -42,6 +50,7 @@ class BranchNodes:
         Args:
             built: The nodes of the branch.
             tables: The tables and views that this run builds, and those of these nodes.
+            of_project: Ids of the nodes of the project.
         """
         known = {node.name.lower() for node in built} | {".".join(key) for key in tables}
         left: set[str] = set()
@@ -53,10 +62,18 @@ class BranchNodes:
                     for s in one.side
                     if names.run_of_throw_away(s.identifier[0], one.branch) is None
                 }
+        new = sorted(name for name in left if name.lower() not in known)
+        here = {".".join(self.table_of_node(n) or ()).lower() for n in of_project} if new else set()
         return [
-            BuiltNode(f"{LEFTOVER}.{name}", name, LEFTOVER, "failed", None, LEFT)
-            for name in sorted(left)
-            if name.lower() not in known
+            BuiltNode(
+                f"{LEFTOVER}.{name}",
+                name,
+                LEFTOVER,
+                "failed",
+                None,
+                LEFT if name.lower() in here else FOREIGN_LEFT,
+            )
+            for name in new
         ]
 
     def all_nodes(

@@ -154,7 +154,9 @@ class Gathering:
         earlier = (
             BranchHistory((), ()) if own else self.candidates.lake.ledger.branch_history(branch)
         )
-        of_branch = BranchNodes(self.invocation, self.candidates, self.trail, self.code_of)
+        of_branch = BranchNodes(
+            self.invocation, self.candidates, self.trail, self.rules.table_of_node, self.code_of
+        )
         mine = frozenset(self.candidates.built)
         built, candidates = of_branch.all_nodes(nodes, earlier.nodes, known)
         tables = {one.identifier for one in candidates.values()} | self.candidates.placed.keys()
@@ -164,7 +166,7 @@ class Gathering:
         built = [by_name.node(node) for node in built]
         tests = [by_name.test(test) for test in tests]
         built, moved = with_caught(built, caught)
-        leftovers = moved + ([] if own else of_branch.leftovers(built, tables))
+        leftovers = moved + ([] if own else of_branch.leftovers(built, tables, known))
         settings = self.invocation.settings
         strange = leftovers or not all(node.known for node in built)
         if strange and settings.publish == "lineage":

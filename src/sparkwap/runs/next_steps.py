@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparkwap.core import next_command
-from sparkwap.gate.facts import LEFTOVER, LOAD, MOVED, NOT_RUN, PARTIAL, BuiltNode
+from sparkwap.gate.facts import LEFTOVER, LOAD, MOVED, NO_NODE, NOT_RUN, PARTIAL, BuiltNode
 from sparkwap.gate.verdicts import (
     CHANGED_RULE,
     HELD_WARNING,
@@ -48,6 +48,9 @@ def next_steps(closing: RunEnd, branch: str) -> list[tuple[str, str]]:
     kept = [row for row in node_outcomes(closing) if row.outcome != "published"]
     if not kept:
         return []
+    if any(NO_NODE in (row.node.problem or "") for row in kept):
+        # No command builds this table again.
+        return [("discard it", discard_command(branch))]
     ways: list[tuple[str, str]] = []
     stopped = closing.refused is not None
     # dbt cannot write these rows again.

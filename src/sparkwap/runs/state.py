@@ -35,6 +35,7 @@ UNFINISHED = "its run has not come to its end"
 """The message in ``run_results.json`` for the nodes of a run that has not ended."""
 
 
+_ELSEWHERE = "its node has another table in this project now, or none"
 _WAITING = 8
 """The maximum number of waiting branches in the file."""
 
@@ -184,7 +185,7 @@ def why_not(
         table = (row["schema"], row["name"])
         if known.get(row["node_id"], table) != table:
             name = ".".join(table)
-            return f"has {name}, and its node has another table in this project now, or none"
+            return f"has {name}, and {_ELSEWHERE}"
     audits_again = command == "test" and waiting.is_last
     if any(row["verdict"] == "rejected" for row in waiting.rows) and not audits_again:
         return "was rejected"
@@ -262,7 +263,10 @@ def find_continuation(
             partly = partly if partly.run else found
             continue
         way = f"; to do so: {next_command.dbt(command, branch=run.branch)}"
-        way = "" if why.endswith(_REPLACED) else way
+        if why.endswith(_ELSEWHERE):
+            way = f"; to drop it: {next_command.operation('wap_discard', run.branch)}"
+        elif why.endswith(_REPLACED):
+            way = ""
         line = line or f"sparkwap  does not continue {shown}, which {why}{way}"
     return replace(partly, line=partly.line or line, gone=tuple(gone))
 

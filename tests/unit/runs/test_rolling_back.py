@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,10 @@ import pytest
 
 from sparkwap.catalog import Identifier, RollbackRefused
 from sparkwap.catalog import lease as leasing
+from sparkwap.catalog import metadata as md
+from sparkwap.catalog.change import MetadataChange
+from sparkwap.catalog.pointers import Pointer, PointerUpdate
+from sparkwap.cdc.history import HIGHEST
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
@@ -213,6 +218,58 @@ def test_force_cannot_restore_a_replaced_table_without_its_files(lake: Lake, kin
     Path(files[0].as_py().removeprefix("file://")).unlink()
     with pytest.raises(RollbackRefused, match="that its files are deleted"):
         call(lake, "wap_rollback", run=first, force=True)
+
+
+def test_force_looks_for_several_files_at_the_same_time(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.catalog.load_table(ORDERS).append(rows(5))
+    first = publish(lake, 0, "orders")
+    publish(lake, 1, "orders", how="new")
+    both, exists = threading.Barrier(2), lake.store.files.exists
+
+    def exists_together(location: str) -> bool:
+        if location.endswith(".parquet"):
+            both.wait(timeout=10)
+        return exists(location)
+
+    monkeypatch.setattr(lake.store.files, "exists", exists_together)
+    call(lake, "wap_rollback", run=first, force=True)
+    assert live(lake) == [0, 5]
+
+
+def test_a_refusal_names_later_changes_after_a_snapshot_that_has_expired(lake: Lake) -> None:
+    first = publish(lake, 0, "orders")
+    published = lake.state(ORDERS)
+    lake.catalog.load_table(ORDERS).append(rows(9))
+    row = lake.store.backend.get(ORDERS)
+    assert row is not None and published is not None and published.main
+    change = MetadataChange(lake.store.load(row.location)).remove_refs(f"wap_pub_{first}")
+    document = change.remove_snapshots([published.main]).document(row.location)
+    location = md.next_location(document, row.location)
+    lake.store.write({location: document})
+    lake.store.backend.apply([PointerUpdate(row, Pointer(ORDERS, "table", location))])
+    with pytest.raises(RollbackRefused, match="append, written past the gate"):
+        call(lake, "wap_rollback", run=first)
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_history_that_force_restores_keeps_the_number_of_an_erased_row(
+    lake: Lake, replaced: bool
+) -> None:
+    with lake.catalog.load_table(ORDERS).transaction() as erasure:
+        erasure.set_properties({HIGHEST: "7"})
+    first = publish(lake, 0, "orders")
+    if replaced:
+        publish(lake, 1, "orders", how="new")
+        with lake.catalog.load_table(ORDERS).transaction() as erasure:
+            erasure.set_properties({HIGHEST: "8"})
+    else:
+        lake.catalog.drop_table(ORDERS)
+    call(lake, "wap_rollback", run=first, force=True)
+    assert live(lake) == [0]
+    state = lake.state(ORDERS)
+    assert state is not None and state.properties[HIGHEST] == ("8" if replaced else "7")
 
 
 def test_force_cannot_restore_an_expired_snapshot(lake: Lake) -> None:

@@ -23,6 +23,7 @@ from sparkwap.catalog.store import Staged
 from sparkwap.core import names
 from sparkwap.core.errors import ConfigError, SparkwapError
 from sparkwap.core.sqllex import relation_names
+from sparkwap.gate.facts import NO_NODE
 from sparkwap.gate.placement import Desired
 from sparkwap.gate.settings import GateSettings
 from sparkwap.gate.verdicts import OTHER_CODE, STALE
@@ -30,11 +31,12 @@ from sparkwap.ledger import records
 from sparkwap.publish.lake import Lake
 from sparkwap.publish.publishing import Publishing
 from sparkwap.runs import rows as run_rows
+from sparkwap.runs.next_steps import next_steps
 from sparkwap.runs.operations import OPERATIONS, LakeOperations, NotPublished, Operation
 from sparkwap.runs.replay_moment import Moment
 from sparkwap.runs.rows import run_row
 from sparkwap.runs.run import Run
-from sparkwap.runs.state import LastRun, require_unpublished
+from sparkwap.runs.state import LastRun, find_continuation, require_unpublished
 from sparkwap.runs.summary import lines
 from sparkwap.runs.time_travel import Outside, Replay
 from sparkwap.runs.types import Invocation, NodeFact, RunEnd, TestFact, TestSeen
@@ -962,6 +964,39 @@ def test_leftovers_of_a_dead_run_hold_up_its_branch(lake: Lake) -> None:
     build(third := a_run(lake, THIRD), 2)
     assert third.close([NODE], [TEST], [PASSED], KNOWN).published == 2
     assert live(lake) == [1, 2]
+
+
+def test_a_table_that_its_node_no_longer_has_is_only_discarded(lake: Lake) -> None:
+    branch = names.audit_branch(FIRST, None)
+    build(first := a_run(lake, FIRST, branch), 2)
+    first.close([NODE], [TEST], [])
+    renamed = replace(NODE, identifier=("shop", "renamed"))
+    found = find_continuation(
+        lake,
+        [LastRun(FIRST, branch, "held", "run")],
+        60.0,
+        command="build",
+        publish="run",
+        selected=KNOWN,
+        known=lambda: {NODE.node_id: renamed.identifier},
+        last=None,
+    )
+    discard = f"dbt run-operation wap_discard --args '{{branch: {branch}}}'"
+    assert found.run is None and found.line is not None
+    assert found.line.endswith(f"in this project now, or none; to drop it: {discard}")
+    # Who builds on it none the less is told the same, each time.
+    for run_id in (SECOND, THIRD):
+        run = a_run(lake, run_id, branch)
+        run.rules = replace(run.rules, table_of_node={NODE.node_id: renamed.identifier}.get)
+        run.begin(NODE.node_id, renamed.identifier)
+        place = run.candidates.place_table(renamed.identifier, KEPT).place
+        lake.catalog.create_table(place, rows(1).schema).append(rows(7))
+        run.built(NODE.node_id, renamed.identifier, must_write=True)
+        closing = run.close([renamed], [TEST], [PASSED], KNOWN)
+        assert closing.published == 0
+        reasons = closing.decision.verdicts["leftover.shop.orders"].reasons
+        assert NO_NODE in reasons[0] and "drop the branch" in reasons[0]
+        assert next_steps(closing, branch) == [("discard it", discard)]
 
 
 def test_after_an_unknown_commit_the_ledger_is_not_written(

@@ -214,6 +214,8 @@ def _later_snapshots(lake: Lake, entry: PublishedEntry) -> list[_LaterSnapshot]:
         operation = str(summary.get("operation", "write"))
         number = int(snapshot["snapshot-id"])
         found.append(_LaterSnapshot(number, at, operation, summary.get("wap_run")))
+        if snapshot.get("parent-snapshot-id") == entry.candidate:
+            return found  # It may have expired.
     return []
 
 
