@@ -167,9 +167,12 @@ class Closer:
         }
         mismatches = error.mismatches if isinstance(error, PublishRefused) else ()
         tables = {one.identifier for one in mismatches if one.kind == "standing"} & of_table.keys()
-        # A model of another project may have got the name meanwhile.
-        tables -= self.lake.ledger.owners().keys() if tables else set()
-        live = self.lake.states(tables)
+        try:
+            # A model of another project may have got the name meanwhile.
+            tables -= self.lake.ledger.owners().keys() if tables else set()
+            live = self.lake.states(tables)
+        except SparkwapError:  # The publish is then refused, as it was.
+            return {}
         return {
             of_table[table]: replace(
                 facts.candidates[of_table[table]],
