@@ -6,8 +6,9 @@
 
 The first form prints one file per line, for ``pytest -m "long or not (unit or smoke)"``; files
 without enough time go to standard error. The base is ``--base``, else the commit where the branch
-left ``origin/main``, else the parent of HEAD. Without a base, all tests are selected. The other forms read pytest's JUnit reports of such a run, or of the smoke tests, and
-write the seconds of each file into a table. Slow files run first (``tests/conftest.py``).
+left ``origin/main``, else the parent of HEAD. Without a base, all tests are selected. The other
+forms read pytest's JUnit reports of such a run, or of the smoke tests, and write the seconds of
+each file into a table. Slow files run first (``tests/conftest.py``).
 """
 
 from __future__ import annotations
