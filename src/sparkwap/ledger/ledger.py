@@ -334,6 +334,15 @@ class Ledger(JournalTable):
         """Return all publishes, newest first."""
         return group_publishes(self.rows("publishes"))[:limit]
 
+    def last_publishes(self, tables: Collection[Identifier]) -> list[LedgerPublish]:
+        """Return the last publishes of tables, newest first, also if they were undone."""
+        names = {name for _, name in tables}
+        of_tables = ex.And(ex.EqualTo("action", "publish"), ex.In("name", names))
+        columns = ("publish_id", "schema", "name", "published_at")
+        last = _last_of_names(self.read("publishes", of_tables, columns), "published_at")
+        ids = {last[key]["publish_id"] for key in tables if key in last}
+        return group_publishes(self.read("publishes", ex.In("publish_id", ids))) if ids else []
+
     def published_nodes(self, publish: LedgerPublish) -> list[dict[str, Any]]:
         """Return the rows of ``nodes`` that belong to a publish."""
         of_run = _all_equal(run_id=publish.run_id, branch=publish.branch, verdict="published")
@@ -390,9 +399,12 @@ class Ledger(JournalTable):
         rows = self.read("alerts", sent)
         return [DeliveredAlert(row["route"], row["fingerprint"], row["at"]) for row in rows]
 
-    def recent(self, table: str, since: datetime) -> list[dict[str, Any]]:
-        """Return the rows of a table of `_WRITTEN` since a time."""
-        return self.read(table, ex.GreaterThanOrEqual(_WRITTEN[table], since.isoformat()))
+    def recent(
+        self, table: str, since: datetime | None, columns: tuple[str, ...] = ("*",)
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a table of `_WRITTEN` since a time; all for None."""
+        late = ex.GreaterThanOrEqual(_WRITTEN[table], since.isoformat()) if since else None
+        return self.read(table, late, columns)
 
     def _of_branch(
         self, table: str, branch: str, time: str, since: datetime | None
@@ -421,7 +433,9 @@ def _same_project(published: str, present: str) -> bool:
     return published.startswith(LOADED) or published.split(".")[1:2] == present.split(".")[1:2]
 
 
-def _last_of_names(rows: Iterable[dict[str, Any]]) -> dict[Identifier, dict[str, Any]]:
-    """Return the row of ``nodes`` that was built last under each name."""
-    ordered = sorted(rows, key=lambda row: time_of(row["built_at"]))
+def _last_of_names(
+    rows: Iterable[dict[str, Any]], time: str = "built_at"
+) -> dict[Identifier, dict[str, Any]]:
+    """Return the last row under each name."""
+    ordered = sorted(rows, key=lambda row: time_of(row[time]))
     return {(row["schema"], row["name"]): row for row in ordered}

@@ -25,6 +25,7 @@ from sparkwap.ledger.code import (
 )
 from sparkwap.ledger.manifests import Document, reduced, unpack
 from sparkwap.ledger.records import CLOCKS_DIFFER, time_of, token_of
+from sparkwap.ledger.tables import ex
 from sparkwap.plan.decide import Facts, Input, Known, Plan, decide
 from sparkwap.plan.uncertain import DBT_MACROS, declared, why_hook_uncertain, why_uncertain
 from sparkwap.runs.candidates import VIEW
@@ -39,7 +40,11 @@ _LAST_BUILDS = 5
 """The number of builds or results whose median is the expected time."""
 _OF_NODES = (
     "run_id", "branch", "node_id", "schema", "name", "verdict", "candidate_snapshot",
-    "candidate_metadata", "built_on", "reads", "named", "seconds", "built_at",
+    "candidate_metadata", "built_on", "reads", "named", "built_at",
+)  # fmt: skip
+_OF_TESTS = (
+    "run_id", "test_id", "status", "failures", "audited", "reads", "named", "seconds",
+    "executed_at",
 )  # fmt: skip
 _SESSION = "settings of Spark in the profile, or dispatch"
 _PASSED = frozenset({"pass", "warn"})
@@ -194,16 +199,20 @@ class Gatherer:
     @cached_property
     def _publishes(self) -> dict[Identifier, tuple[LedgerPublish, PublishedEntry]]:
         """The last publish of each table, also if it was undone."""
+        tables = {table for key in self._nodes if (table := self._table(key))}
         found: dict[Identifier, tuple[LedgerPublish, PublishedEntry]] = {}
-        for publish in self._lake.ledger.publishes() if self._lake else ():
+        for publish in self._lake.ledger.last_publishes(tables) if self._lake else ():
             for entry in publish.entries:
                 found.setdefault(entry.identifier, (publish, entry))
         return found
 
     @cached_property
     def _builds(self) -> Mapping[str, list[dict[str, Any]]]:
-        """The rows of each node, oldest first."""
-        rows = self._lake.ledger.read("nodes", columns=_OF_NODES) if self._lake else ()
+        """The rows of each node on the branches that were published last, oldest first."""
+        branches = {publish.branch for publish, _ in self._publishes.values()}
+        if self._lake is None or not branches:
+            return {}
+        rows = self._lake.ledger.read("nodes", ex.In("branch", branches), _OF_NODES)
         return _by_key(rows, "node_id", "built_at")
 
     @cached_property
@@ -212,21 +221,27 @@ class Gatherer:
         if self._lake is None:
             return {}
         built = [row["at"] for key in self._nodes if (row := self._published_row(key))]
-        ledger = self._lake.ledger
         # A test has the clock of its machine.
-        rows = ledger.recent("tests", min(built) - CLOCKS_DIFFER) if built else ledger.rows("tests")
+        since = min(built) - CLOCKS_DIFFER if built else None
+        rows = self._lake.ledger.recent("tests", since, _OF_TESTS)
         return _by_key(rows, "test_id", "executed_at")
 
     @cached_property
     def _runs(self) -> dict[str, dict[str, Any]]:
-        runs = self._lake.ledger.runs() if self._lake else ()
-        return {row["run_id"]: row for row in runs}
+        if self._lake is None:
+            return {}
+        columns = ("run_id", "manifest_hash", "session")
+        rows = self._lake.ledger.read("runs", ex.NotNull("manifest_hash"), columns)
+        return {row["run_id"]: row for row in rows}
 
     @cached_property
     def _seconds(self) -> dict[str, float]:
+        columns = ("node_id", "seconds", "built_at")
+        rows = self._lake.ledger.read("nodes", ex.NotNull("seconds"), columns) if self._lake else ()
+        builds = _by_key(rows, "node_id", "built_at")
         known = {
-            key: [row["seconds"] for row in rows if row.get("seconds") is not None]
-            for key, rows in {**self._builds, **self._results}.items()
+            key: [row["seconds"] for row in rows if row["seconds"] is not None]
+            for key, rows in {**builds, **self._results}.items()
         }
         return {key: statistics.median(all_[-_LAST_BUILDS:]) for key, all_ in known.items() if all_}
 
@@ -236,11 +251,11 @@ class Gatherer:
 
     def _code_in(self, run_id: str, key: str, inlined: Collection[str]) -> dict[str, str] | None:
         """Return the digests of a node's code in a run; None if the run's code is not stored."""
-        run = self._runs.get(run_id, {})
-        code = self._code_of(run["manifest_hash"]) if run.get("manifest_hash") else None
-        if code is None or key not in code or not code.keys() >= set(inlined):
+        run = self._runs.get(run_id)
+        code = self._code_of(run["manifest_hash"]) if run else None
+        if run is None or code is None or key not in code or not code.keys() >= set(inlined):
             return None
-        return _with_inlined(code, key, inlined) | {_SESSION: str(run.get("session"))}
+        return _with_inlined(code, key, inlined) | {_SESSION: str(run["session"])}
 
     @cache  # noqa: B019 - the object lives as long as its command
     def _published_row(self, key: str) -> dict[str, Any] | None:

@@ -608,5 +608,5 @@ class TestErrors:
     def test_a_missing_package(self, server: GlueServer, monkeypatch: Any) -> None:
         monkeypatch.setitem(sys.modules, "boto3", None)
         monkeypatch.delitem(sys.modules, "pyiceberg.catalog.glue", raising=False)
-        with pytest.raises(ConfigError, match=r"dbt-sparkwap\[glue\]"):
+        with pytest.raises(ConfigError, match=r"pip install '.*\[glue\]'"):
             GlueMetastore("lake", server.properties)

@@ -62,10 +62,9 @@ def planned(found: dict[str, Any], **tables: list[dict[str, Any]]) -> Plan:
     code = pack(found)
     runs = [{"run_id": "r1", "manifest_hash": code.hash, "session": "None"}]
     ledger = SimpleNamespace(
-        rows=lambda table: tables.get(table, []),
-        read=lambda table, columns: tables.get(table, []),
-        runs=lambda: runs,
-        publishes=list,
+        read=lambda table, condition, columns: {"runs": runs, **tables}.get(table, []),
+        recent=lambda table, since, columns: tables.get(table, []),
+        last_publishes=lambda wanted: [],
         manifest=lambda one: ("shop", code) if one == code.hash else None,
     )
     lake: Any = SimpleNamespace(ledger=ledger, read=lambda names: [], states=lambda names: {})
@@ -167,7 +166,7 @@ def test_only_a_test_that_has_passed_without_a_row_has_a_known_result(
 ) -> None:
     result = {
         "test_id": "test.shop.t.1a", "run_id": "r1", "executed_at": AT, "status": status,
-        "failures": failures, "named": [], "audited": {}, "reads": {},
+        "failures": failures, "named": [], "audited": {}, "reads": {}, "seconds": 0.5,
     }  # fmt: skip
     plan = planned(manifest({"test.shop.t.1a": node("test.shop.t.1a")}), tests=[result])
     assert plan.tests[0].action == "reuse"

@@ -206,3 +206,17 @@ def test_the_ledger_has_publish_and_rollback(bench: Bench) -> None:
     _rollback(bench, receipt)
     (entry,) = bench.lake.ledger.publishes()
     assert (entry.publish_id, entry.rolled_back) == (receipt.publish_id, True)
+
+
+def test_the_last_publishes_of_tables_are_with_their_rollbacks(bench: Bench) -> None:
+    first = _published(bench)
+    second = bench.publish(bench.candidate("a", 6))
+    _rollback(bench, second)
+    last = bench.lake.ledger.last_publishes
+    assert [(one.publish_id, one.rolled_back) for one in last([("s", "a"), ("t", "c")])] == [
+        (second.publish_id, True)
+    ]
+    both = last([("s", "c"), ("s", "a")])
+    assert [one.publish_id for one in both] == [second.publish_id, first.publish_id]
+    assert both == bench.lake.ledger.publishes()
+    assert last([]) == last([("s", "nowhere")]) == []
