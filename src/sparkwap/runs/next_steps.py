@@ -15,12 +15,14 @@ from sparkwap.gate.verdicts import (
     UNTESTED,
     Outcome,
     Verdict,
+    nearest_upstream,
 )
 
 if TYPE_CHECKING:
     from sparkwap.runs.types import RunEnd
 
 _UNBUILT = (LOAD, MOVED)
+_ACCEPTS_SHOWN = 3
 
 
 class NodeOutcome(NamedTuple):
@@ -75,19 +77,15 @@ def next_steps(closing: RunEnd, branch: str) -> list[tuple[str, str]]:
         ways.append(("in the project that has it", command))
     if rejected:
         # A retry repeats this invocation. If it only tested, it would read the same rows again.
-        again = [node for _, node, _ in rejected if node.node_id in closing.earlier]
+        again = any(node.node_id in closing.earlier for _, node, _ in rejected)
         if not again:
             ways.append(("after a fix of it", "dbt retry"))
-        failed = next((name for _, _, verdict in rejected for name in verdict.failed), None)
-        if failed is not None:
-            ways.append(("accept it as it is", _accept(branch, failed)))
-        nodes = again or [node for _, node, _ in rejected]
-        ways.append(
-            (
-                "after a fix" if again else "after any other fix",
-                _build(nodes, branch, upstream=not again),
-            )
-        )
+        failed = list(dict.fromkeys(name for *_, verdict in rejected for name in verdict.failed))
+        for number, name in enumerate(failed[:_ACCEPTS_SHOWN], 1):
+            what = f"test {number} of {len(failed)}" if len(failed) > 1 else "it"
+            ways.append((f"accept {what} as it is", _accept(branch, name)))
+        fixed = "after a fix" if again else "after any other fix"
+        ways.append((fixed, _build_again([node for _, node, _ in rejected], closing, branch)))
     elif any(row.node.kind == MOVED for row in kept):
         ways.append(("after a fix of it", next_command.dbt("build", branch=branch)))
     elif not stopped and not loads:
@@ -110,6 +108,26 @@ def discard_command(branch: str) -> str:
 
 def _accept(branch: str, test: str) -> str:
     return next_command.operation("wap_accept", branch, test=test, reason="<why>")
+
+
+def _build_again(rejected: Sequence[BuiltNode], closing: RunEnd, branch: str) -> str:
+    """Return the command that builds rejected nodes and all that they are built from.
+
+    It builds the whole project if other nodes on the branch read what it builds: they would be
+    held, because their rows are of the former builds.
+    """
+    nodes = {node.node_id: node for node in closing.nodes}
+    above, waiting = set[str](), [node.node_id for node in rejected]
+    while waiting:
+        new = (nodes[waiting.pop()].parents & nodes.keys()) - above
+        above |= new
+        waiting += new
+    named = {node.node_id for node in rejected}
+    below = nearest_upstream(nodes, named).keys() | named
+    others = nearest_upstream(nodes, above).keys() - above - below
+    if any(nodes[one].kind != "failures" for one in others):
+        return _build((), branch)
+    return _build(rejected, branch, upstream=True)
 
 
 def _build(nodes: Sequence[BuiltNode], branch: str, *, upstream: bool = False) -> str:

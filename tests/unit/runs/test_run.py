@@ -391,6 +391,25 @@ def test_an_accepted_test_is_published_with_the_name_of_the_person(lake: Lake) -
     assert live(lake) == [1, 2]
 
 
+def test_an_acceptance_names_the_tests_that_still_fail(lake: Lake) -> None:
+    run = a_run(lake)
+    build(run, 2)
+    skipped = replace(OTHER, status="skipped", parents=frozenset({NODE.node_id}))
+    other = replace(TEST, test_id="test.b", name="b")
+    failed = [FAILED, TestSeen("test.b", "fail", 4, None)]
+    told = "\n".join(
+        lines(run.close([NODE, skipped], [TEST, other], failed), run_id=FIRST, branch="dev")
+    )
+    assert "accept test 1 of 2 as it is" in told
+    assert "accept test 2 of 2 as it is" in told
+    status = "\n".join(operations(lake).call("wap_status", {}))
+    assert "shop.b   not on the branch: not built: upstream shop.orders was rejected" in status
+    told = accept(lake)
+    assert "Still failing: b\n  Next: accept this one, too" in told
+    assert "wap_accept --args '{branch: dev, test: b" in told
+    assert "Next: build the skipped nodes" in accept(lake, test="b", reason="known")
+
+
 def test_a_later_build_warns_up_to_the_accepted_number_of_rows(lake: Lake) -> None:
     reject(lake, FIRST, 2, failures=7)
     assert a_run(lake, SECOND).rules.error_if("test.ids", "error") is None
@@ -609,7 +628,7 @@ def test_deleting_a_failed_test_does_not_release_its_table(lake: Lake) -> None:
         later = a_run(lake, SECOND, disabled_tests="publish").close([], tests, [], KNOWN)
         assert later.decision.verdicts[NODE.node_id].reasons == (reason,)
     told = "\n".join(lines(later, run_id=SECOND, branch="dev"))
-    assert "after a fix           SPARKWAP_BRANCH=dev dbt build --select orders+" in told
+    assert "after a fix           SPARKWAP_BRANCH=dev dbt build --select +orders+" in told
     assert live(lake) == [1]
     # The test was deleted before this build, so it has no result for these rows.
     build(again := a_run(lake, THIRD, publish="never"), 2)

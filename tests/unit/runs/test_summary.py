@@ -234,10 +234,21 @@ def test_a_run_that_built_nothing_has_no_summary() -> None:
 def test_a_table_of_an_earlier_run_is_rebuilt_by_name() -> None:
     nodes = [node(name) for name in ("a", "b", "c", "d")]
     few = ended(nodes, {"a": ["fail"]}, earlier=frozenset({nodes[0].node_id}))
-    assert f"after a fix           SPARKWAP_BRANCH={BRANCH} dbt build --select a+" in few
+    assert f"after a fix           SPARKWAP_BRANCH={BRANCH} dbt build --select +a+" in few
     bad: dict[str, list[str | None]] = {name: ["fail"] for name in ("a", "b", "c", "d")}
     all_of_them = ended(nodes, bad, earlier=frozenset(n.node_id for n in nodes))
-    assert f"after a fix           SPARKWAP_BRANCH={BRANCH} dbt build" in all_of_them
+    assert f"  SPARKWAP_BRANCH={BRANCH} dbt build\n" in all_of_them
+
+
+@pytest.mark.parametrize(
+    ("reader", "selection"), [("b", " --select +b+"), ("a", ""), ("raw", ""), ("x", " --select +b+")]
+)
+def test_all_is_rebuilt_if_others_read_what_a_rejected_table_is_built_from(
+    reader: str, selection: str
+) -> None:
+    nodes = [node("raw"), node("x"), node("a", "raw"), node("b", "a"), node("other", reader)]
+    text = ended(nodes, {"b": ["fail"]})
+    assert f"after any other fix   SPARKWAP_BRANCH={BRANCH} dbt build{selection}\n" in text
 
 
 def test_notices_of_builds_are_shown() -> None:

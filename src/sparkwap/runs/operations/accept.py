@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from sparkwap.core import next_command
 from sparkwap.core.arguments import argument
 from sparkwap.core.caller import this_actor
 from sparkwap.core.errors import ConfigError
-from sparkwap.core.text import counted
+from sparkwap.core.text import counted, some_of
 from sparkwap.gate.thresholds import accepting
 from sparkwap.runs.operations.context import Context, Operation
 
@@ -42,7 +42,13 @@ class Accept(Operation):
     def operate(self, gate: Context) -> Iterable[str]:
         one = self.open_branch(gate.lake.branches.all(), self.branch)
         history = gate.lake.ledger.branch_history(one.branch)
-        row = self._failing_test(history.tests)
+        failing = [
+            test
+            for test in history.tests
+            if test["status"] == "fail"
+            and accepting(test["severity"], test["failures"] or 0) is not None
+        ]
+        row = self._failing_test(failing)
         reason = " ".join(self.reason.split())
         if not reason:
             raise self.refused("reason is missing")
@@ -67,7 +73,19 @@ class Accept(Operation):
             f"Accepted by {who}: up to {rows} of test {row['test_name']}, {where}. Readers of "
             "main see no change yet."
         )
-        if all(node["status"] == "built" for node in history.nodes):
+        tables = {node["node_id"]: (node["schema"], node["name"]) for node in history.nodes}
+        valid = gate.lake.ledger.acceptances(one.branch, tables.get)
+        left = [
+            test["test_name"]
+            for test in failing
+            if test["failures"] > valid.get(test["test_id"], {"failures": -1})["failures"]
+        ]
+        if left:
+            yield f"  Still failing: {some_of(left)}"
+            also = next_command.operation(self.name, one.branch, test=left[0], reason="<why>")
+            yield f"  Next: accept this one, too   {also}"
+            yield "        or repair what it found, and build again"
+        elif all(node["status"] == "built" for node in history.nodes):
             publish = next_command.operation("wap_publish", one.branch)
             yield f"  Next: publish it as audited   {publish}"
         else:
@@ -75,13 +93,7 @@ class Accept(Operation):
             again = next_command.dbt("build", branch=one.branch)
             yield f"        or in another folder                               {again}"
 
-    def _failing_test(self, tests: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-        failing = [
-            row
-            for row in tests
-            if row["status"] == "fail"
-            and accepting(row["severity"], row["failures"] or 0) is not None
-        ]
+    def _failing_test(self, failing: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         found = [row for row in failing if self.test in (row["test_name"], row["test_id"])]
         if len(found) == 1:
             return found[0]

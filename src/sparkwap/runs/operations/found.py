@@ -53,6 +53,7 @@ class OpenBranchStatus:
         project, actor, host: Of the last run that has ended on it; None if it is not recorded.
         nodes: dbt's ids of the nodes that a run has closed on it; empty if its run did not end.
         rejected: Those that were rejected.
+        not_built: ``schema.table`` of each node that has nothing on it -> why.
     """
 
     branch: str
@@ -61,6 +62,7 @@ class OpenBranchStatus:
     tables: tuple[OpenTable, ...]
     nodes: tuple[str, ...]
     rejected: tuple[str, ...]
+    not_built: Mapping[str, str]
     project: str | None = None
     actor: str | None = None
     host: str | None = None

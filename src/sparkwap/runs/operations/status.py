@@ -90,6 +90,8 @@ class Status(Operation):
             yield from _table_lines(table)
         if len(tables) > len(shown):
             yield f"    and {len(tables) - len(shown)} more tables"
+        for table, reason in one.not_built.items():
+            yield f"    {table}   not on the branch: {reason}"
         yield from _next_commands(one)
 
 
@@ -105,6 +107,7 @@ def _branch(
         name, candidate = f"{schema}.{side.identifier[1]}", ".".join(side.identifier)
         verdict, reason = _verdict(rows.get((schema, side.identifier[1])))
         tables.append(OpenTable(name, verdict, reason, side.kind, candidate))
+    there = {table.table for table in tables}
     return OpenBranchStatus(
         one.branch,
         min([*created, *(row["built_at"] for row in nodes)], default=None),
@@ -112,6 +115,12 @@ def _branch(
         tuple(tables),
         tuple(row["node_id"] for row in nodes),
         tuple(row["node_id"] for row in nodes if row["verdict"] == "rejected"),
+        {
+            name: row["reason"] or row["status"]
+            for row in nodes
+            for name in (f"{row['schema']}.{row['name']}",)
+            if row["verdict"] != "published" and name not in there
+        },
         *(last.get(key) for key in ("project", "actor", "host")),
     )
 
@@ -170,8 +179,7 @@ def _verdict(row: Mapping[str, Any] | None) -> tuple[str | None, str | None]:
 def _next_commands(one: OpenBranchStatus) -> Iterable[str]:
     branch = one.branch
     if one.rejected:
-        again = next_command.build(one.rejected, branch, upstream=True)
-        yield f"    after a fix, build again   {again}"
+        yield f"    after a fix, build again   {next_command.build((), branch)}"
     elif one.nodes:
         yield f"    audit again and publish    {next_command.dbt('test', branch=branch)}"
         yield f"    publish as audited         {next_command.operation('wap_publish', branch)}"
