@@ -202,8 +202,8 @@ def _harm(target: StatementTarget, state: NameState, scope: Scope) -> tuple[str,
             f"{name} is live, or will be once it is published: columns, properties, branches and "
             "the table itself belong to all of its branches, so its readers would see the change "
             "at once",
-            "Change the model instead: a run builds the changed table beside the live one and "
-            "publishes it with the rows.",
+            "Change the model instead (`tblproperties` in its config, its columns): a run builds "
+            "the changed table beside the live one and publishes it with the rows.",
         )
     return f"the readers of {name} are not known", _NAMED
 

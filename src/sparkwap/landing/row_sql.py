@@ -235,7 +235,8 @@ def _hint(entry: Entry, column: str) -> str:
         fits = f"{exact(own(column), wide)} is not null"
         hints.append(f"when {fits} then {text(f' (fits {wide})')}")
     if lossy is not None:
-        hints.append(f"when {lossy} then ' (more decimal places)'")
+        is_number = f"try_cast({own(column)} as double) is not null"
+        hints.append(f"when {lossy} and {is_number} then ' (more decimal places)'")
     return f", case {' '.join(hints)} else '' end" if hints else ""
 
 

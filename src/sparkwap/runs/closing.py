@@ -127,9 +127,8 @@ class Closer:
 
     def _plan(self, facts: ClosingFacts, decision: Decision) -> ClosingPlan:
         code: Packed | None = None
-        kept = decision.publish or not self.invocation.is_own
-        if self.manifest is not None and facts.nodes and kept:
-            # Store the manifest only if this run or a later command may publish the nodes.
+        if self.manifest is not None and facts.nodes:
+            # A later command may publish what this one leaves on the branch.
             code = self.manifest()
         rows = Rows(self.invocation, self.notes, facts, decision).all(code)
         return ClosingPlan(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from pprint import pformat
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +14,8 @@ import pytest
 from dbt.artifacts.resources import FileHash
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
 from dbt.constants import DEFAULT_ENV_PLACEHOLDER
+from dbt.exceptions import ContractError
+from dbt.include import global_project
 
 from dbt.adapters.sparkwap import variables
 from dbt.adapters.sparkwap.manifest import ProjectManifest
@@ -239,6 +243,23 @@ def test_a_rejected_table_is_an_error_to_dbt_and_its_other_tests_run_again() -> 
 def test_messages_are_one_short_line() -> None:
     assert one_line(None) is None
     assert "\n" not in str(one_line("Database Error\n  no\n  such table"))
+
+
+def test_an_error_names_the_columns_that_differ() -> None:
+    types = [[{"name": "id", "data_type": kind}] for kind in ("int", "bigint")]
+    assert one_line(str(ContractError(*types))) == (
+        "This model has an enforced contract that failed. | column_name | definition_type "
+        "| contract_type | mismatch_reason | | id | bigint | int | data type mismatch |"
+    )
+    template = Path(inspect.getfile(global_project)).parent / (
+        "macros/materializations/models/incremental/on_schema_change.sql"
+    )
+    advice = template.read_text().partition("{% set fail_msg %}")[2].partition("{% endset %}")[0]
+    shown = str(one_line(f"Compilation Error in model a (models/a.sql)\n{advice}"))
+    assert shown.startswith(
+        "The source and target schemas on this incremental model are out of sync! Source columns "
+        "not in target: {{"
+    )
 
 
 def test_a_disabled_test_has_the_nodes_that_it_would_read() -> None:

@@ -273,8 +273,8 @@ def test_the_messages_have_reason_and_alternative() -> None:
         "The guard refused alter table s.Big: s.Big is live, or will be once it is published: "
         "columns, properties, branches and the table itself belong to all of its branches, so its "
         "readers would see the change at once. It was not sent to Spark, and readers of main see "
-        "no change. Change the model instead: a run builds the changed table beside the live one "
-        "and publishes it with the rows."
+        "no change. Change the model instead (`tblproperties` in its config, its columns): a run "
+        "builds the changed table beside the live one and publishes it with the rows."
     )
     assert refusal("drop table s.Big") == (
         "The guard refused drop table s.Big: s.Big is live, or will be once it is published, and "

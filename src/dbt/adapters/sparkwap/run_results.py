@@ -33,6 +33,13 @@ _HEADINGS = re.compile(
     r"|An error occurred during execution of unit test '[^']*'. )+"
 )
 _MACROS = re.compile(r"\n\s*> (?:in|called by) ")
+# The columns that differ come after these parts of dbt's messages.
+_ADVICE = re.compile(
+    r"Please ensure the name, data_type, and number of columns .*?(?=\| column_name)"
+    r"|They can be reconciled in several ways:.*?Additional troubleshooting context:",
+    re.DOTALL,
+)
+_RULE = re.compile(r"^ *\|[ |-]+\| *\n", re.MULTILINE)
 _SHORT = 300
 _CUT = " ..."
 
@@ -155,10 +162,10 @@ def failed(results: Iterable[Any]) -> list[str]:
 
 
 def one_line(message: str | None) -> str | None:
-    """Return dbt's error in one short line, without dbt's headings and list of macros."""
+    """Return dbt's error in one short line, without dbt's headings, advice and list of macros."""
     if message is None:
         return None
-    text = _MACROS.split(message, maxsplit=1)[0]
+    text = _RULE.sub("", _ADVICE.sub("", _MACROS.split(message, maxsplit=1)[0]))
     short = redact(_HEADINGS.sub("", " ".join(text.split())))
     return short if len(short) <= _SHORT else short[: _SHORT - len(_CUT)] + _CUT
 
