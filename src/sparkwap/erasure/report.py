@@ -277,6 +277,10 @@ def result(report: Mapping[str, Any], written: Sequence[Path]) -> list[str]:
         lines += [f"  {path}" for path in report["outside_the_lake"][:_SHOWN]]
         if len(report["outside_the_lake"]) > _SHOWN:
             lines.append(f"  and {len(report['outside_the_lake']) - _SHOWN} more, in the report")
+        lines.append(
+            "Not searched: copies of landing files, which builds have skipped, and files that no "
+            "build has read. Search them yourself."
+        )
     if report["of_the_running_server"]:
         lines.append(
             "These log and scratch files of the running Spark server hold the subject; delete them "

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sparkwap.catalog import Identifier, RollbackRefused
+from sparkwap.catalog import Identifier, LedgerRows, RollbackRefused
 from sparkwap.catalog import lease as leasing
 from sparkwap.catalog import metadata as md
 from sparkwap.catalog.change import MetadataChange
@@ -152,6 +152,17 @@ def test_a_refusal_names_later_changes_and_the_effect_of_force(lake: Lake) -> No
     assert f"wap_rollback --args '{{run: \"{first}\", force: true}}'" in text
     assert "without newer rows" in text
     assert (live(lake), live(lake, "totals")) == ([0, 0, 1], [0, 0, 9])
+
+
+def test_a_refusal_names_an_erasure_and_no_command(lake: Lake) -> None:
+    first = publish(lake, 0, "orders")
+    second = publish(lake, 1, "orders")
+    row = lake.ledger.of_run("runs", IDS[1])[0]
+    lake.ledger.append(LedgerRows("runs", [{**row, "command": "wap_erase", "publish_id": None}]))
+    with pytest.raises(RollbackRefused) as refused:
+        call(lake, "wap_rollback", run=first)
+    assert f"deleted by run {second} (wap_erase). No rollback restores them" in str(refused.value)
+    assert "--args" not in str(refused.value)
 
 
 def test_force_restores_every_table_and_undoes_later_publishes(lake: Lake) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sparkwap.publish.lake import Lake
 
 _SHOWN = 10
+_ERASURES = ("wap_erase", "wap_rectify")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,15 @@ class Rollback(Operation):
             if not publishes and not steps:
                 lines.append("      the ledger does not have the writer")
         lines.append("All tables are as they were.")
+        runs = lake.ledger.runs()
+        erasures = {r["run_id"]: r["command"] for r in runs if r["command"] in _ERASURES}
+        if erasing := [one for one in (done, *later) if one.run_id in erasures]:
+            which = some_of([f"run {_short(one)} ({erasures[one.run_id]})" for one in erasing])
+            lines.append(
+                f"The former states of tables that held erased values were deleted by {which}. No "
+                "rollback restores them, also no forced one."
+            )
+            return "\n".join(lines)
         if self.force:
             lines.append("Their former state no longer exists, so force cannot restore it.")
             return "\n".join(lines)
