@@ -15,11 +15,11 @@ from dbt.artifacts.resources import FileHash
 from dbt.artifacts.schemas.results import RunStatus, TestStatus
 from dbt.constants import DEFAULT_ENV_PLACEHOLDER
 from dbt.exceptions import ContractError
-from dbt.include import global_project
 
 from dbt.adapters.sparkwap import variables
 from dbt.adapters.sparkwap.manifest import ProjectManifest
 from dbt.adapters.sparkwap.run_results import audited_again, deferred, mark_rejected, one_line
+from dbt.include import global_project
 
 
 def node(kind: str, name: str, *above: str, **more: Any) -> SimpleNamespace:

@@ -241,7 +241,8 @@ def test_a_table_of_an_earlier_run_is_rebuilt_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reader", "selection"), [("b", " --select +b+"), ("a", ""), ("raw", ""), ("x", " --select +b+")]
+    ("reader", "selection"),
+    [("b", " --select +b+"), ("a", ""), ("raw", ""), ("x", " --select +b+")],
 )
 def test_all_is_rebuilt_if_others_read_what_a_rejected_table_is_built_from(
     reader: str, selection: str

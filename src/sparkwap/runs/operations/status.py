@@ -90,8 +90,8 @@ class Status(Operation):
             yield from _table_lines(table)
         if len(tables) > len(shown):
             yield f"    and {len(tables) - len(shown)} more tables"
-        for table, reason in one.not_built.items():
-            yield f"    {table}   not on the branch: {reason}"
+        for name, reason in one.not_built.items():
+            yield f"    {name}   not on the branch: {reason}"
         yield from _next_commands(one)
 
 
