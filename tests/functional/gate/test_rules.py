@@ -187,14 +187,14 @@ class TestRetry:
         held = shop.dbt("run").succeeded()
         failed = shop.dbt("test").failed()
         # `dbt retry` would repeat the test on the same rows.
-        command = f"SPARKWAP_BRANCH={held.branch} dbt build --select orders+"
+        command = f"SPARKWAP_BRANCH={held.branch} dbt build --select +orders+"
         assert f"after a fix           {command}" in failed.text
         assert shop.new() == set()
         good = (
             "{{ config(materialized='table') }} select id, id * {{ env_var('SHOP_V') }} as amount"
         )
         shop.project.write({"models/orders.sql": good + " from range(1, 4)"})
-        shop.dbt("build", "--select", "orders+", wap_branch=held.branch).succeeded()
+        shop.dbt("build", "--select", "+orders+", wap_branch=held.branch).succeeded()
         assert shop.new() == ALL
 
     def test_failed_run_goes_on_by_retry_and_test(self, shop: Any) -> None:
