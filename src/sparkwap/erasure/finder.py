@@ -18,6 +18,7 @@ from sparkwap.core import names, next_command
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.names import LEDGER_SCHEMA
 from sparkwap.core.sqltext import quote
+from sparkwap.core.text import counted
 from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.file_formats import Data
 from sparkwap.erasure.lake_files import LakeFiles
@@ -67,6 +68,7 @@ class Found:
         blockers: What to do before the operation, in words.
         heads: The snapshot of ``main`` of each place.
         histories: The tables of whose snapshots `scd2_from_changes` makes a history.
+        returning: Raw log -> the number of its keys that would be those of a former owner again.
     """
 
     places: tuple[SubjectTable, ...]
@@ -85,6 +87,7 @@ class Found:
     blockers: list[str] = field(default_factory=list)
     heads: Mapping[Identifier, int | None] = field(default_factory=dict)
     histories: set[Identifier] = field(default_factory=set)
+    returning: dict[Identifier, int] = field(default_factory=dict)
 
     def tables_with_files(self) -> set[Identifier]:
         """Return the tables that refer to files which hold the subject."""
@@ -334,6 +337,10 @@ class SubjectFinder:
         if not (going or changing or hidden):
             return None
         found.counts[place.identifier] = rows, going, changing
+        keys = {node.identifier: node.entry_key for node in self._nodes if node.entry_key}
+        if going and (key := keys.get(place.identifier)):
+            count = int(self._sql(rewrite.returning(key))[0][0])
+            found.returning |= {place.identifier: count} if count else {}
         modes = {state.properties.get(f"write.{verb}.mode") for verb in ("delete", "update")}
         whole = newer or hides or "merge-on-read" in modes
         return replace(rewrite, whole=whole, settle=newer)
@@ -445,6 +452,13 @@ class SubjectFinder:
                 f"give the keys as they have them, or {self._ways(place, columns)}, or correct "
                 f"them, or ignore the column if it has other data (ignore: [{name}.<column>])"
             )
+        blockers += [
+            f"{'.'.join(identifier)}: without the person's rows, {counted(count, 'key')} of the "
+            "source would be of a former owner again, in every later build: keep these rows "
+            "without the person (`on_erase: clear` beside `subject`), here and in the tables that "
+            "are built from it"
+            for identifier, count in sorted(found.returning.items())
+        ]
         return [*blockers, *self._unmarked(found, reached)]
 
     def _ways(self, place: SubjectTable, columns: Iterable[str]) -> str:

@@ -62,6 +62,17 @@ class Rewrite:
             f"count_if(not {self.delete} and ({changes})) from {self.main}"
         )
 
+    def returning(self, key: Sequence[str]) -> str:
+        """Return the query for the number of keys of a raw log whose last row is deleted alone.
+
+        Their older rows, of others, would be the last ones then.
+        """
+        last = f"max_by({self.delete}, struct(_sequence, _file_path, _row, _part))"
+        return (
+            f"select count(*) from (select 1 from {self.main} where _kind = 'row' "
+            f"group by {', '.join(map(quote, key))} having {last} and not bool_and({self.delete}))"
+        )
+
     def statements(self, branch: str) -> list[str]:
         """Return the statements to run, in order."""
         target = _table((*self.identifier, f"branch_{branch}"))

@@ -58,6 +58,7 @@ class NodeColumns:
         columns: The ``meta`` of each column in its YAML.
         parents: Unique ids of the nodes that it reads.
         has_history: Whether the macro `scd2_from_changes` makes a history of its snapshots.
+        entry_key: For a raw model, the key columns of its landing entry.
     """
 
     node_id: str
@@ -66,6 +67,7 @@ class NodeColumns:
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     parents: frozenset[str] = frozenset()
     has_history: bool = False
+    entry_key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,38 @@ def test_one_person_is_erased_with_proof(
     people.dbt("build", "--select", "totals", "snp_shop__customers").succeeded()
 
 
+def test_a_seat_does_not_go_back_to_its_former_owner(
+    people: Project, people_reader: Reader
+) -> None:
+    model = """
+        {{ config(materialized='table', meta={'landing': {'key': ['seat']}}) }}
+        select seat, customer_id, sequence as _sequence, 'seats.csv' as _file_path, 1 as _row,
+            0 as _part, 'row' as _kind
+        from values ('A1', '41', '1'), ('A1', '42', '2'), ('A2', '42', '1'), ('A2', '41', '2'),
+            ('A3', '42', '1') as rows(seat, customer_id, sequence)
+    """
+    marks = """
+        models:
+          - name: raw_shop__seats
+            columns: [{name: customer_id, config: {meta: {subject: customer}}}]
+    """
+    people.write({"models/raw_shop__seats.sql": model, "models/seats.yml": marks})
+    people.dbt("build", "--select", "raw_shop__seats").succeeded()
+    before = people_reader.table(people.schema, "raw_shop__seats").rows
+    refused = people.operation("wap_erase", **KEYS, confirm=True).failed()
+    assert "raw_shop__seats: without the person's rows, 1 key of the source" in refused.text
+    assert people_reader.table(people.schema, "raw_shop__seats").rows == before
+    clear = marks.replace("subject: customer", "subject: customer, on_erase: clear")
+    people.write({"models/seats.yml": clear})
+    people.operation("wap_erase", **KEYS, confirm=True).succeeded()
+    after = people_reader.table(people.schema, "raw_shop__seats").rows
+    owners = sorted((row["seat"], row["_sequence"], row["customer_id"]) for row in after)
+    assert owners == [
+        ("A1", "1", "41"), ("A1", "2", None), ("A2", "1", None), ("A2", "2", "41"),
+        ("A3", "1", None),
+    ]  # fmt: skip
+
+
 def test_an_interrupted_erasure_is_completed(
     people: Project,
     people_reader: Reader,

@@ -17,6 +17,7 @@ from sparkwap.catalog import Identifier
 from sparkwap.cdc import history
 from sparkwap.core.errors import ConfigError
 from sparkwap.core.sqltext import quote
+from sparkwap.core.text import listed
 from sparkwap.erasure import NodeColumns
 from sparkwap.erasure.operation import Erasure
 from sparkwap.runs.types import DAY_MS
@@ -82,6 +83,7 @@ def node_columns(manifest: Any) -> list[NodeColumns]:
             columns={name: meta_of(column) for name, column in node.columns.items()},
             parents=frozenset(getattr(getattr(node, "depends_on", None), "nodes", ())),
             has_history=table_of(node) in kept,
+            entry_key=tuple(listed((meta_of(node).get("landing") or {}).get("key"))),
         )
         for node in stored(manifest)
     ]
