@@ -195,7 +195,7 @@ def _harm(target: StatementTarget, state: NameState, scope: Scope) -> tuple[str,
             f"{name} is live, or will be once it is published, and its readers would lose it at "
             "once",
             "Leave it out. To give the table up, disable or delete its model, then drop the table "
-            "outside of dbt.",
+            "by a program other than dbt, such as beeline or PyIceberg.",
         )
     if state in ("gated", "node", "placed"):
         return (

@@ -113,5 +113,5 @@ def test_values_that_are_cast_to_the_types_of_the_table_are_told() -> None:
     (notice,) = run.notes.notices["snapshot.shop.t"]
     assert notice.endswith(
         "may round them: Price from decimal(10,4) to decimal(10,2); "
-        "to change the table: alter it outside of dbt"
+        "to change the table: alter it outside of dbt, if Iceberg can widen the type"
     )

@@ -280,7 +280,7 @@ def test_the_messages_have_reason_and_alternative() -> None:
         "The guard refused drop table s.Big: s.Big is live, or will be once it is published, and "
         "its readers would lose it at once. It was not sent to Spark, and readers of main see no "
         "change. Leave it out. To give the table up, disable or delete its model, then drop the "
-        "table outside of dbt."
+        "table by a program other than dbt, such as beeline or PyIceberg."
     )
     stray = str(refusal("insert into s.Big values (1)"))
     assert "has not begun" in stray

@@ -305,7 +305,7 @@ class Placement:
 def _build_anew(node_id: str) -> str:
     """Return the way to build a table anew; a snapshot is never built anew."""
     if node_id.startswith("snapshot."):
-        return "alter it outside of dbt"
+        return "alter it outside of dbt, if Iceberg can widen the type"
     return next_command.dbt(f"build --full-refresh --select {next_command.selected(node_id)}")
 
 

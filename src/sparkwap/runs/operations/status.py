@@ -164,7 +164,7 @@ def _tell_last(gate: Context, half_way: Collection[str]) -> Iterable[str]:
 
 def _table_lines(table: OpenTable) -> Iterable[str]:
     reason = f": {table.reason}" if table.reason else ""
-    yield f"    {table.table}   {table.verdict or 'not in the ledger'}{reason}"
+    yield f"    {table.table}   {table.verdict or 'no verdict yet: its run has not ended'}{reason}"
     if table.where != "branch":
         yield f"        candidate is the {table.where} {table.candidate}"
         return
