@@ -25,7 +25,15 @@ from sparkwap.erasure.lake_files import LakeFiles
 from sparkwap.erasure.progress import ErasureProgress
 from sparkwap.erasure.proof import Proof, Scanner
 from sparkwap.erasure.request import Erase
-from sparkwap.erasure.rewrite import Rewrite, Update, cleared, fewer_rows, literal, rows_gone
+from sparkwap.erasure.rewrite import (
+    ORDER,
+    Rewrite,
+    Update,
+    cleared,
+    fewer_rows,
+    literal,
+    rows_gone,
+)
 from sparkwap.erasure.search import Search, canonical, text_of
 from sparkwap.erasure.subject_tables import (
     FILE_ROWS,
@@ -338,7 +346,9 @@ class SubjectFinder:
             return None
         found.counts[place.identifier] = rows, going, changing
         keys = {node.identifier: node.entry_key for node in self._nodes if node.entry_key}
-        if going and (key := keys.get(place.identifier)):
+        key, present = keys.get(place.identifier), {name.lower() for name in rewrite.columns}
+        # A raw log that was built before its entry had this key has other columns.
+        if going and key and {*map(str.lower, key), *ORDER} <= present:
             count = int(self._sql(rewrite.returning(key))[0][0])
             found.returning |= {place.identifier: count} if count else {}
         modes = {state.properties.get(f"write.{verb}.mode") for verb in ("delete", "update")}

@@ -18,6 +18,9 @@ from sparkwap.core.sqltext import fingerprint, quote
 from sparkwap.erasure.conditions import Conditions
 from sparkwap.erasure.subject_tables import FILE_ROWS
 
+ORDER = ("_sequence", "_file_path", "_row", "_part")
+"""The columns of a raw log that order its events."""
+
 
 @dataclass(frozen=True)
 class Update:
@@ -67,7 +70,7 @@ class Rewrite:
 
         Their older rows, of others, would be the last ones then.
         """
-        last = f"max_by({self.delete}, struct(_sequence, _file_path, _row, _part))"
+        last = f"max_by({self.delete}, struct({', '.join(ORDER)}))"
         return (
             f"select count(*) from (select 1 from {self.main} where _kind = 'row' "
             f"group by {', '.join(map(quote, key))} having {last} and not bool_and({self.delete}))"
