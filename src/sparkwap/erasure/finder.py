@@ -126,6 +126,7 @@ class SubjectFinder:
         self._lake: Lake = files.lake
         self._sql = sql
         self._nodes = nodes
+        self._entry_keys = {node.identifier: node.entry_key for node in nodes if node.entry_key}
         self._request = request
         self._journal = journal
         self._states = self._lake.states(row.identifier for row in self._lake.store.backend.all())
@@ -345,8 +346,8 @@ class SubjectFinder:
         if not (going or changing or hidden):
             return None
         found.counts[place.identifier] = rows, going, changing
-        keys = {node.identifier: node.entry_key for node in self._nodes if node.entry_key}
-        key, present = keys.get(place.identifier), {name.lower() for name in rewrite.columns}
+        key = self._entry_keys.get(place.identifier)
+        present = {name.lower() for name in rewrite.columns}
         # A raw log that was built before its entry had this key has other columns.
         if going and key and {*map(str.lower, key), *ORDER} <= present:
             count = int(self._sql(rewrite.returning(key))[0][0])

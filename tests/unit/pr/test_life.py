@@ -239,6 +239,8 @@ def test_each_code_is_stored_once_and_publishes_refer_to_it(world: World) -> Non
 def test_a_run_stores_its_code_for_a_later_publish(world: World) -> None:
     world.build(wap_publish="never")
     assert len(world.lake.ledger.rows("manifests")) == 1
+    world.build(wap_publish="never", wap_branch="pr_1")
+    assert len(world.lake.ledger.rows("manifests")) == 1
 
 
 def test_without_a_difference_there_is_nothing_to_audit(
